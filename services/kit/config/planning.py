@@ -106,16 +106,44 @@ class InfAdapter(Section):
     loading: NonNegative = 0.001
 
 
+_LONGEST_MEAN_S: Final = 366 * 86_400.0
+
+
+class AccuracyMean(Section):
+    """Mean accuracy that plans keep over a period, with the least carbon.
+
+    Attributes:
+        at_least: Mean of each model over its answers, relative to its best variant, 0..1.
+        over: Period, in days ("28d") or hours ("36h") of grid time; periods follow one another.
+    """
+
+    at_least: Annotated[float, Field(gt=0, le=1)]
+    over: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,3}[dh]$")] = "28d"
+
+    @property
+    def over_s(self) -> float:
+        """Length of the period, s."""
+        return int(self.over[:-1]) * (86_400.0 if self.over.endswith("d") else 3600.0)
+
+    def _problems(self) -> Iterator[str]:
+        if self.over_s > _LONGEST_MEAN_S:
+            yield f"over: must be at most 366d, got {self.over}"
+
+
 class Objective(Section):
     """Objective of plans (CLOVER Eq. 1-3, unless `goals` say otherwise).
 
     Attributes:
         goals: Weights of the goals.
         infadapter: Weights within the goal of that name.
-        carbon_weight: CLOVER's lambda, 0 (accuracy only) .. 1 (carbon only).
+        carbon_weight: CLOVER's lambda, 0 (accuracy only) .. 1 (carbon only); without effect beside
+            `accuracy_mean`.
         baseline_intensity_gco2e_per_kwh: Intensity in C_base; the reference that makes carbon
             differences relative. It scales the objective, not the set of plans.
-        accuracy_floor: Minimum mean accuracy of a model relative to its best variant, 0..1.
+        accuracy_floor: Minimum mean accuracy of a model at each moment, relative to its best
+            variant, 0..1.
+        accuracy_mean: Mean accuracy over a period, kept with the least carbon. None: lambda says
+            what accuracy is worth.
         latency_share: theta: maximum batch latency as a share of the SLO; the rest is for waiting
             (ParvaGPU section IV-A uses 0.5).
         max_utilisation: rho: maximum used share of a segment's throughput.
@@ -138,6 +166,7 @@ class Objective(Section):
     carbon_weight: Fraction = 0.5
     baseline_intensity_gco2e_per_kwh: Positive = 207.13
     accuracy_floor: Fraction = 0.0
+    accuracy_mean: AccuracyMean | None = None
     latency_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     max_utilisation: Annotated[float, Field(gt=0, le=1)] = 0.7
     latency_rule: Literal["batch", "percentile"] = "percentile"
@@ -145,6 +174,16 @@ class Objective(Section):
     layout_price: Annotated[float, Field(ge=0)] = 0.02
     park_idle_gpus: bool = False
     overload: Literal["fair", "most"] = "fair"
+
+    def _problems(self) -> Iterator[str]:
+        mean = self.accuracy_mean
+        if mean is not None and mean.at_least < self.accuracy_floor:
+            yield (
+                f"accuracy_mean: at_least must be at least accuracy_floor ({self.accuracy_floor:g})"
+                f", got {mean.at_least:g}"
+            )
+        if mean is not None and not self.goals.clover:
+            yield "accuracy_mean: needs the goal clover, whose weight is 0 (goals)"
 
 
 class Triggers(Section):

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -12,6 +12,7 @@ from services.kit.errors import InvalidArgument, Unavailable
 from services.kit.telemetry import logs
 from services.planner.adapters.store import Store
 from services.planner.core.accounting.accountant import Metered
+from services.planner.core.accuracy_mean.ledger import GridHour
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.history.points import (
     LEVELS,
@@ -69,6 +70,7 @@ class History:
         """Record the grid, and write the minutes that are over."""
         self._look()
         await self._write(self._recorder.closed(self._now_s(), self._models()))
+        await self._write_hours(self._state.accuracy.ledger.unwritten())
 
     async def save(self) -> None:
         """Write all that is recorded, at the end."""
@@ -76,6 +78,7 @@ class History:
         points = self._recorder.open(self._models())
         self._recorder = Recorder()
         await self._write(points)
+        await self._write_hours(self._state.accuracy.ledger.lately(self._now_s()))
 
     async def read(
         self, since: datetime | None, until: datetime | None, step_s: int = 0
@@ -109,6 +112,7 @@ class History:
     async def restore(self) -> None:
         """Continue where the last process, or another planner, stopped."""
         self._last_s = await self._store.history.newest(MINUTE.step_s, int(self._now_s()))
+        self._state.accuracy.ledger.restore(await self._store.grid_hours(), self._now_s())
 
     async def _kept(self, level: Level, since: int, until: int) -> list[HistoryPoint]:
         """Return points from `since` up to `until`; of what is not summed up yet, the minutes."""
@@ -140,6 +144,17 @@ class History:
                 self._last_s, self._begun = since_s(self._begun), None
         except Unavailable as error:
             _log.warning("the history was not written", error=error.message)
+
+    async def _write_hours(self, hours: Sequence[GridHour]) -> None:
+        """Write the hours that the price of accuracy rests on, if one has ended."""
+        if not hours:
+            return
+        try:
+            await self._store.grid_hours.save(tuple(hours))
+        except Unavailable as error:
+            _log.warning("the grid's hours were not written", error=error.message)
+        else:
+            self._state.accuracy.ledger.written = hours[-1].number
 
     async def _with_stored(self, point: HistoryPoint) -> HistoryPoint:
         """Return a minute with what an earlier process, or this one, has written of it."""

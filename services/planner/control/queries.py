@@ -73,7 +73,9 @@ class Queries:
             FailedPrecondition: Nothing can be decided yet.
         """
         basis, nodes = self._basis(), self._state.fleet.settings
-        answer = await self._answer(lambda now: alter(now, changes, nodes), brief=brief)
+        answer = await self._answer(
+            lambda now: alter(now, changes, nodes, self._state.accuracy_price_of), brief=brief
+        )
         if of_another_world(changes):
             return answer
         return replace(answer, proposal_id=self._dry_runs.keep(answer.plan, basis))
@@ -97,7 +99,12 @@ class Queries:
         nodes = self._state.fleet.settings
         for weight in carbon_weights:
             circumstances = replace(changes, carbon_weight=weight)
-            wished = partial(alter, changes=circumstances, nodes=nodes)
+            wished = partial(
+                alter,
+                changes=circumstances,
+                nodes=nodes,
+                price_of=self._state.accuracy_price_of,
+            )
             draft = await self._reconciler.propose(wished, BRIEF_S)
             yield weight, draft.plan.prediction
 

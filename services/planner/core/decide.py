@@ -1,7 +1,7 @@
 """Decisions from snapshots: strategy, placement and rollout, as pure functions."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
@@ -13,6 +13,7 @@ from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.grouping import summed
 from services.planner.core import feasibility
+from services.planner.core.accuracy_mean.frontier import Frontier, frontier
 from services.planner.core.autoscaling import wanted_gpus
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.forecast.horizon import FORESEEING, plan_ahead
@@ -70,6 +71,8 @@ class Circumstances:
         cordoned: Nodes without plans, which cause no plan by themselves.
         absent: Variants omitted because no node has their file, as (model, variant).
         text_lengths: Observed usual lengths of texts by model; missing: those of the profiles.
+        accuracy_price: Emissions that a point of a request's accuracy is worth, by model, gCO2e;
+            missing: CLOVER's lambda says it.
     """
 
     strategy: str
@@ -82,6 +85,7 @@ class Circumstances:
     cordoned: frozenset[str] = frozenset()
     absent: frozenset[tuple[str, str]] = frozenset()
     text_lengths: Mapping[str, TextLength] = field(default_factory=dict)
+    accuracy_price: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,8 @@ class Snapshot(Circumstances):
         load_forecast: Forecasts behind the load to provide for, by model.
         removed: Models with variants that the deployment no longer has but that may still run: a
             rollout must know what they serve.
+        accuracy_so_far: Mean accuracy of the answers in the objective's current period, relative
+            to the best variant's, by model.
     """
 
     gpus: tuple[Gpu, ...]
@@ -113,6 +119,7 @@ class Snapshot(Circumstances):
     staleness_s: Mapping[str, float] = field(default_factory=dict)
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
     removed: tuple[Model, ...] = ()
+    accuracy_so_far: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:
@@ -255,9 +262,21 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
         batch_sizes=settings.batch_sizes,
         forecast=snapshot.forecast,
         placement=settings.placement,
+        accuracy_price=snapshot.accuracy_price,
     )
     check(problem)
     return problem
+
+
+def frontier_of(snapshot: Snapshot, loads: Sequence[float], settings: Settings) -> Frontier:
+    """Return the plans that are best at some price of accuracy; errors as for `decide`.
+
+    Args:
+        snapshot: The cluster at its usual grid and load.
+        loads: Loads relative to that.
+        settings: As for `decide`; all searches together take at most the time of one decision.
+    """
+    return frontier(pose(snapshot, settings), loads, REGISTRY["exact"], settings.time_limit_s)
 
 
 def running(snapshot: Snapshot) -> tuple[Segment, ...]:

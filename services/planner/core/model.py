@@ -369,6 +369,8 @@ class Problem:
         forecast: Carbon intensity in the coming periods, the current one first; empty: only the
             current one is known.
         placement: Rule for placement where the configuration leaves a choice.
+        accuracy_price: Emissions that a percentage point of accuracy of a request is worth, by
+            model, gCO2e; missing: CLOVER's lambda says it.
         pools: Number of GPUs per pool.
     """
 
@@ -382,6 +384,7 @@ class Problem:
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     forecast: tuple[Period, ...] = ()
     placement: PlacementRule = "least_change"
+    accuracy_price: Mapping[str, float] = field(default_factory=dict)
     pools: Counter[Pool] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from cinquefoil.gpuagent.v1.records import SegmentSpec
-from cinquefoil.planner.v1.records import Goals, Plan, PlanInputs, PlanState
+from cinquefoil.planner.v1.records import AccuracyMean, Goals, Plan, PlanInputs, PlanState
 from services.planner.core.autoscaling import empty_nodes
 from services.planner.core.decide import Decision, Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
@@ -67,6 +67,7 @@ def _parked(decision: Decision) -> tuple[Gpu, ...]:
 
 def _inputs(snapshot: Snapshot) -> PlanInputs:
     zones = {gpu.pool.zone for gpu in snapshot.gpus}
+    mean = snapshot.objective.accuracy_mean
     return PlanInputs(
         intensity_gco2e_per_kwh={
             gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in snapshot.gpus
@@ -78,6 +79,14 @@ def _inputs(snapshot: Snapshot) -> PlanInputs:
         goals=Goals(**snapshot.objective.goals.model_dump()),
         load_forecast=snapshot.load_forecast,
         staleness_s={zone: age_s for zone, age_s in snapshot.staleness_s.items() if zone in zones},
+        accuracy_mean=None
+        if mean is None
+        else AccuracyMean(
+            at_least=mean.at_least,
+            over_s=mean.over_s,
+            so_far=snapshot.accuracy_so_far,
+            price_gco2e=snapshot.accuracy_price,
+        ),
     )
 
 
@@ -108,4 +117,5 @@ def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str], fixed: FixedInpu
         strategy=plan.strategy,
         carbon_weight=plan.inputs.carbon_weight,
         fixed=fixed,
+        accuracy_price=plan.inputs.accuracy_mean.price_gco2e if plan.inputs.accuracy_mean else {},
     )

@@ -152,6 +152,16 @@ class ServiceLevel:
                 seen.answered += count
                 seen.accuracy_sum += count * aim.accuracies.get(variant, 0.0)
 
+    def accuracies(self, answered: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+        """Return the mean accuracy of answers relative to the best variant's, by model."""
+        found = {}
+        for model, each in answered.items():
+            aim, count = self.aims.get(model), sum(each.values())
+            if aim is not None and count:
+                gained = sum(aim.accuracies.get(name, 0.0) * n for name, n in each.items())
+                found[model] = gained / (aim.best * count)
+        return found
+
     def need_more(self, models: Iterable[str], why: str) -> None:
         """Record that an agent's GPU cannot serve these models any faster."""
         self._short.update((model, why) for model in models if model in self.aims)

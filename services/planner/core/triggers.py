@@ -114,6 +114,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
         *_relative(Kind.DEMAND, before.demand_rps, now.demand_rps, "req/s", settings.demand_change),
         *_text_lengths(before, now),
         *_carbon(before, now, settings.intensity_change),
+        *_accuracy_price(before, now, settings.intensity_change),
     ]
     if not found:
         return None
@@ -279,6 +280,17 @@ def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Tri
         if zone not in old or abs(_change(old[zone], value)) > limit
     }
     yield from _relative(Kind.CARBON, old, changed, "gCO2e/kWh", limit)
+
+
+def _accuracy_price(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:
+    """Yield models whose accuracy has another price, with which their mean is kept."""
+    yield from _relative(
+        Kind.CARBON,
+        {f"a point of {name}": 1e6 * price for name, price in before.accuracy_price.items()},
+        {f"a point of {name}": 1e6 * price for name, price in now.accuracy_price.items()},
+        "gCO2e/million requests",
+        limit,
+    )
 
 
 def _change(old: float, new: float) -> float:

@@ -4,7 +4,7 @@ Pure: a proposal is made from a copy of the current state; nothing is stored or 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 
 from pydantic import ValidationError
@@ -24,19 +24,30 @@ def of_another_world(changes: WhatIf) -> bool:
     wishes = WhatIf(
         carbon_weight=changes.carbon_weight,
         accuracy_floor=changes.accuracy_floor,
+        accuracy_mean=changes.accuracy_mean,
         goals=changes.goals,
         strategy=changes.strategy,
     )
     return changes != wishes
 
 
-def alter(snapshot: Snapshot, changes: WhatIf, nodes: Mapping[str, config.Node]) -> Snapshot:
+PriceOf = Callable[[Objective, str], Mapping[str, float]]
+"""Price of accuracy under an objective and a strategy, by model; see `Snapshot.accuracy_price`."""
+
+
+def alter(
+    snapshot: Snapshot,
+    changes: WhatIf,
+    nodes: Mapping[str, config.Node],
+    price_of: PriceOf = lambda _objective, _strategy: {},
+) -> Snapshot:
     """Return `snapshot` under other circumstances.
 
     Args:
         snapshot: The current state.
         changes: The changes to it.
         nodes: The deployment's nodes, whose zone and PUE apply to added GPUs.
+        price_of: Price of accuracy with which a mean is kept.
 
     Raises:
         InvalidArgument: A value is out of range or names what does not exist; `field` is its path
@@ -51,6 +62,8 @@ def alter(snapshot: Snapshot, changes: WhatIf, nodes: Mapping[str, config.Node])
     if changes.strategy:
         check_strategy("what_if.strategy", changes.strategy)
     intensity = {**known, **changes.intensity_gco2e_per_kwh}
+    strategy = changes.strategy or snapshot.strategy
+    objective = revised(snapshot.objective, changes)
     return replace(
         snapshot,
         gpus=tuple(_fleet(snapshot, changes, nodes, intensity)),
@@ -60,14 +73,25 @@ def alter(snapshot: Snapshot, changes: WhatIf, nodes: Mapping[str, config.Node])
             else model
             for model in snapshot.models
         ),
-        objective=revised(snapshot.objective, changes),
-        strategy=changes.strategy or snapshot.strategy,
+        objective=objective,
+        strategy=strategy,
+        accuracy_price=price_of(objective, strategy),
         forecast=() if changes.intensity_gco2e_per_kwh else snapshot.forecast,
     )
 
 
 def revised(objective: Objective, changes: WhatIf) -> Objective:
-    """Return `objective` with the wishes of a what-if."""
+    """Return `objective` with the wishes of a what-if.
+
+    A mean accuracy ends with a weight of carbon, and with goals that do not count carbon.
+    """
+    mean = objective.accuracy_mean and objective.accuracy_mean.model_dump()
+    if changes.accuracy_mean is not None:
+        mean = (
+            {**(mean or {}), "at_least": changes.accuracy_mean} if changes.accuracy_mean else None
+        )
+    if changes.carbon_weight is not None or (changes.goals and not changes.goals.clover):
+        mean = None
     wishes = {
         "carbon_weight": changes.carbon_weight,
         "accuracy_floor": changes.accuracy_floor,
@@ -75,7 +99,8 @@ def revised(objective: Objective, changes: WhatIf) -> Objective:
     }
     given = {name: value for name, value in wishes.items() if value is not None}
     try:
-        return Objective.model_validate({**objective.model_dump(exclude_unset=True), **given})
+        kept = objective.model_dump(exclude_unset=True)
+        return Objective.model_validate({**kept, **given, "accuracy_mean": mean})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         message = first["msg"].removeprefix("Value error, ")

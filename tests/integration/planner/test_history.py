@@ -15,6 +15,8 @@ from services.kit.errors import InvalidArgument, Unavailable
 from services.planner.adapters.store import open_store
 from services.planner.control.history import History
 from services.planner.core.accounting.accountant import Metered
+from services.planner.core.accuracy_mean.control import AccuracyControl
+from services.planner.core.accuracy_mean.ledger import AccuracyLedger
 from services.planner.core.history.points import LEVELS, MINUTE, Level, since_s
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -44,6 +46,7 @@ class Planner:
 
     history: History
     clock: Clock
+    ledger: AccuracyLedger
     booked_j: float = field(default=0.0)
 
     async def run(self, length_s: float) -> None:
@@ -64,12 +67,15 @@ class Planner:
 @asynccontextmanager
 async def planning(database: Path | str, clock: Clock) -> AsyncIterator[Planner]:
     state = SimpleNamespace(
-        intensity_gco2e_per_kwh={"Z": 200.0}, level=SimpleNamespace(aims={}), deployed=()
+        intensity_gco2e_per_kwh={"Z": 200.0},
+        level=SimpleNamespace(aims={}),
+        deployed=(),
+        accuracy=AccuracyControl(AccuracyLedger(672)),
     )
     async with open_store(database) as store:
         history = History(store, clock, cast(Any, state))
         await history.restore()
-        yield Planner(history, clock)
+        yield Planner(history, clock, state.accuracy.ledger)
 
 
 def energies(points: list[HistoryPoint]) -> dict[int, float]:
@@ -200,3 +206,33 @@ async def test_points_come_back_as_they_were(database: Path | str) -> None:
         assert await store.history.read(MINUTE.step_s, at_s, at_s + 1) == [point]
         assert await store.history.newest(MINUTE.step_s, at_s) == at_s
         assert await store.history.newest(MINUTE.step_s, at_s - 1) is None
+
+
+async def test_the_hours_behind_the_price_of_accuracy_survive_a_restart(
+    database: Path | str,
+) -> None:
+    """Hours that ended are written as they end; an orderly stop writes the current one as well."""
+    clock = Clock()
+
+    def answer(planner: Planner, accuracy: float) -> None:
+        now_s = clock.at.timestamp()
+        planner.ledger.hold(now_s, intensity={"Z": 100.0}, demand_rps={"m": 2.0})
+        planner.ledger.answer(now_s, {"m": 100.0}, {"m": accuracy})
+
+    async with planning(database, clock) as first:
+        answer(first, 0.9)
+        clock.at += timedelta(hours=1)
+        answer(first, 1.0)
+        await first.history.step()
+    async with planning(database, clock) as killed:  # the first ended without `save`
+        assert [hour.accuracy for hour in killed.ledger.hours.values()] == [{"m": 90.0}]
+        answer(killed, 0.8)
+        await killed.history.save()
+    async with planning(database, clock) as last:
+        answer(last, 1.0)
+        (before, now) = last.ledger.lately(clock.at.timestamp())[-2:]
+        assert (before.accuracy, now.accuracy) == ({"m": 80.0}, {"m": 100.0})
+        assert before.intensity_gco2e_per_kwh == {"Z": 100.0}
+        clock.at += timedelta(hours=1)
+        answer(last, 1.0)
+        assert [h.accuracy["m"] for h in last.ledger.hours.values()] == [90.0, 180.0]

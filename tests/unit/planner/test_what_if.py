@@ -98,3 +98,26 @@ def test_what_cannot_be_is_refused_by_its_name(changes: WhatIf, field: str) -> N
 
     assert caught.value.field == field
     assert caught.value.message.startswith(field)
+
+
+def test_a_mean_accuracy_gets_its_price_and_ends_with_a_weight_of_carbon() -> None:
+    """A wished mean is priced by the planner; a wished weight, or no clover, replaces it."""
+    priced = []
+
+    def price_of(objective: config.Objective, strategy: str) -> dict[str, float]:
+        priced.append((objective.accuracy_mean, strategy))
+        return {"digits": 0.5} if objective.accuracy_mean else {}
+
+    kept = alter(snapshot(), WhatIf(accuracy_mean=0.97), NODES, price_of)
+    assert kept.objective.accuracy_mean == config.AccuracyMean(at_least=0.97)
+    assert kept.accuracy_price == {"digits": 0.5}
+    for wish in (
+        WhatIf(carbon_weight=0.2),
+        WhatIf(accuracy_mean=0.0),
+        WhatIf(goals=Goals(fewest_gpus=1.0)),
+    ):
+        found = alter(kept, wish, NODES, price_of)
+        assert found.objective.accuracy_mean is None
+        assert not found.accuracy_price
+    with pytest.raises(InvalidArgument, match="accuracy_mean"):
+        alter(kept, WhatIf(accuracy_floor=0.99), NODES, price_of)

@@ -93,6 +93,8 @@ SIMULATED = [
     "planner.objective.carbon_weight",
     "planner.objective.baseline_intensity_gco2e_per_kwh",
     "planner.objective.accuracy_floor",
+    "planner.objective.accuracy_mean.at_least",
+    "planner.objective.accuracy_mean.over",
     "planner.objective.latency_share",
     "planner.objective.max_utilisation",
     "planner.objective.latency_rule",

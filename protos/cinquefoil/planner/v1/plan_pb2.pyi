@@ -289,10 +289,11 @@ class PlanInputs(_message.Message):
     GOALS_FIELD_NUMBER: _builtins.int
     LOAD_FORECAST_FIELD_NUMBER: _builtins.int
     STALENESS_S_FIELD_NUMBER: _builtins.int
+    ACCURACY_MEAN_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda: weight of carbon against accuracy, 0..1."""
     accuracy_floor: _builtins.float
-    """Least mean accuracy relative to the best variant, 0..1."""
+    """Least mean accuracy relative to the best variant at each moment, 0..1."""
     @_builtins.property
     def intensity_gco2e_per_kwh(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Carbon intensity by zone. Unit: gCO2e per kWh."""
@@ -317,6 +318,10 @@ class PlanInputs(_message.Message):
     def staleness_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Age of each zone's newest intensity, grid time. Unit: seconds."""
 
+    @_builtins.property
+    def accuracy_mean(self) -> Global___AccuracyMean:
+        """Mean accuracy to be kept over a period. Unset: none, and carbon_weight counts."""
+
     def __init__(
         self,
         *,
@@ -328,16 +333,102 @@ class PlanInputs(_message.Message):
         goals: Global___Goals | None = ...,
         load_forecast: _abc.Mapping[_builtins.str, Global___LoadForecast] | None = ...,
         staleness_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        accuracy_mean: Global___AccuracyMean | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_goals", b"_goals", "goals", b"goals"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_mean", b"accuracy_mean", "goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "staleness_s", b"staleness_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "staleness_s", b"staleness_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__accuracy_mean: _TypeAlias = _typing.Literal["accuracy_mean"]  # noqa: Y015
+    _WhichOneofArgType__accuracy_mean: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean"]  # noqa: Y015
     _WhichOneofReturnType__goals: _TypeAlias = _typing.Literal["goals"]  # noqa: Y015
     _WhichOneofArgType__goals: _TypeAlias = _typing.Literal["_goals", b"_goals"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy_mean) -> _WhichOneofReturnType__accuracy_mean | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__goals) -> _WhichOneofReturnType__goals | None: ...
 
 Global___PlanInputs: _TypeAlias = PlanInputs  # noqa: Y015
+
+@_typing.final
+class AccuracyMean(_message.Message):
+    """A mean accuracy that is kept over a period with the least carbon."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SoFarEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class PriceGco2eEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    AT_LEAST_FIELD_NUMBER: _builtins.int
+    OVER_S_FIELD_NUMBER: _builtins.int
+    SO_FAR_FIELD_NUMBER: _builtins.int
+    PRICE_GCO2E_FIELD_NUMBER: _builtins.int
+    at_least: _builtins.float
+    """Least mean relative to the best variant, 0..1."""
+    over_s: _builtins.float
+    """Length of the period, grid time. Unit: seconds."""
+    @_builtins.property
+    def so_far(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Mean accuracy of the period's answers so far, relative to the best variant's, by model."""
+
+    @_builtins.property
+    def price_gco2e(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Emissions that a percentage point of a request's accuracy is worth now, by model. Empty: not
+        known yet, and the mean is kept at each moment. Unit: gCO2e.
+        """
+
+    def __init__(
+        self,
+        *,
+        at_least: _builtins.float = ...,
+        over_s: _builtins.float = ...,
+        so_far: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        price_gco2e: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_least", b"at_least", "over_s", b"over_s", "price_gco2e", b"price_gco2e", "so_far", b"so_far"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AccuracyMean: _TypeAlias = AccuracyMean  # noqa: Y015
 
 @_typing.final
 class Goals(_message.Message):

@@ -224,12 +224,18 @@ class WhatIf(_message.Message):
     STRATEGY_FIELD_NUMBER: _builtins.int
     WITHOUT_GPUS_FIELD_NUMBER: _builtins.int
     ADDED_GPUS_FIELD_NUMBER: _builtins.int
+    ACCURACY_MEAN_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda, 0..1."""
     accuracy_floor: _builtins.float
     """Least mean accuracy relative to the best variant, 0..1."""
     strategy: _builtins.str
     """Strategy name."""
+    accuracy_mean: _builtins.float
+    """Least mean accuracy over a period relative to the best variant, 0..1; its price is found from
+    the last period's grid and load. 0: none, and carbon_weight counts. With a carbon_weight none
+    is kept.
+    """
     @_builtins.property
     def demand_rps(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Demand by model. Unit: requests per second."""
@@ -261,19 +267,24 @@ class WhatIf(_message.Message):
         strategy: _builtins.str = ...,
         without_gpus: _abc.Iterable[_builtins.str] | None = ...,
         added_gpus: _abc.Iterable[Global___AddedGpus] | None = ...,
+        accuracy_mean: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "goals", b"goals"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "without_gpus", b"without_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "without_gpus", b"without_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_floor: _TypeAlias = _typing.Literal["accuracy_floor"]  # noqa: Y015
     _WhichOneofArgType__accuracy_floor: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor"]  # noqa: Y015
+    _WhichOneofReturnType__accuracy_mean: _TypeAlias = _typing.Literal["accuracy_mean"]  # noqa: Y015
+    _WhichOneofArgType__accuracy_mean: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean"]  # noqa: Y015
     _WhichOneofReturnType__carbon_weight: _TypeAlias = _typing.Literal["carbon_weight"]  # noqa: Y015
     _WhichOneofArgType__carbon_weight: _TypeAlias = _typing.Literal["_carbon_weight", b"_carbon_weight"]  # noqa: Y015
     _WhichOneofReturnType__goals: _TypeAlias = _typing.Literal["goals"]  # noqa: Y015
     _WhichOneofArgType__goals: _TypeAlias = _typing.Literal["_goals", b"_goals"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy_floor) -> _WhichOneofReturnType__accuracy_floor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy_mean) -> _WhichOneofReturnType__accuracy_mean | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_weight) -> _WhichOneofReturnType__carbon_weight | None: ...
     @_typing.overload

@@ -64,6 +64,25 @@ class Goals:
     infadapter: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class AccuracyMean:
+    """A mean accuracy that is kept over a period with the least carbon.
+
+    Attributes:
+        at_least: Least mean relative to the best variant, 0..1.
+        over_s: Length of the period, grid time. Unit: seconds.
+        so_far: Mean accuracy of the period's answers so far, relative to the best variant's, by
+            model.
+        price_gco2e: Emissions that a percentage point of a request's accuracy is worth now, by
+            model. Empty: not known yet, and the mean is kept at each moment. Unit: gCO2e.
+    """
+
+    at_least: float = 0.0
+    over_s: float = 0.0
+    so_far: Mapping[str, float] = field(default_factory=dict)
+    price_gco2e: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class LoadForecast:
     """The largest load expected within the next interval. Unit: requests per second.
@@ -88,12 +107,14 @@ class PlanInputs:
         demand_rps: Demand by model. Unit: requests per second.
         gpus: GPUs by type.
         carbon_weight: CLOVER's lambda: weight of carbon against accuracy, 0..1.
-        accuracy_floor: Least mean accuracy relative to the best variant, 0..1.
+        accuracy_floor: Least mean accuracy relative to the best variant at each moment, 0..1.
         goals: Weights of the goals in the objective. Unset: an older planner's, who knew CLOVER's
             alone.
         load_forecast: Forecast behind `demand_rps`, by model; absent where the demand was
             configured.
         staleness_s: Age of each zone's newest intensity, grid time. Unit: seconds.
+        accuracy_mean: Mean accuracy to be kept over a period. Unset: none, and carbon_weight
+            counts.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float] = field(default_factory=dict)
@@ -104,6 +125,7 @@ class PlanInputs:
     goals: Goals | None = None
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
     staleness_s: Mapping[str, float] = field(default_factory=dict)
+    accuracy_mean: AccuracyMean | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -653,6 +675,9 @@ class WhatIf:
         strategy: Strategy name.
         without_gpus: GPUs that are taken away, by UUID.
         added_gpus: GPUs that are added.
+        accuracy_mean: Least mean accuracy over a period relative to the best variant, 0..1; its
+            price is found from the last period's grid and load. 0: none, and carbon_weight counts.
+            With a carbon_weight none is kept.
     """
 
     demand_rps: Mapping[str, float] = field(default_factory=dict)
@@ -663,6 +688,7 @@ class WhatIf:
     strategy: str = ""
     without_gpus: tuple[str, ...] = ()
     added_gpus: tuple[AddedGpus, ...] = ()
+    accuracy_mean: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

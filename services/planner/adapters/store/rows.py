@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from services.kit.config import Objective
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.counters import EnergyCounters
+from services.planner.core.accuracy_mean.ledger import GridHour
 from services.planner.core.decide import Snapshot
 from services.planner.core.known_nodes import JoinedNode
 from services.planner.core.model import Gpu, Model, Period
@@ -120,9 +121,24 @@ def _beliefs_from(data: Any) -> Beliefs:
     return Beliefs(evidence, data["waits"])
 
 
+def _hour_to(hour: GridHour) -> list[Any]:
+    """Return an hour as a row: weeks of them are written at once."""
+    number, *values = astuple(hour)
+    return [number, *({name: float(f"{v:.6g}") for name, v in each.items()} for each in values)]
+
+
+def _hour_from(row: Sequence[Any]) -> GridHour:
+    return GridHour(*row)
+
+
 # The planner's own state as JSON; older planners wrote pins without holder, and policies without
 # threshold.
 StoredBeliefs = Annotated[Beliefs, PlainValidator(_beliefs_from), PlainSerializer(_beliefs_to)]
+StoredHours = Annotated[
+    tuple[GridHour, ...],
+    PlainValidator(lambda found: tuple(map(_hour_from, found))),
+    PlainSerializer(lambda hours: [_hour_to(each) for each in hours]),
+]
 StoredGpus = Annotated[
     dict[tuple[str, str], str],
     BeforeValidator(lambda rows: {(node, uuid): kind for node, uuid, kind in rows}),
@@ -148,6 +164,7 @@ class _StoredSnapshot:
     objective: Objective
     strategy: str
     forecast: tuple[Period, ...]
+    accuracy_price: Mapping[str, float] = field(default_factory=dict)
 
 
 _KEPT = TypeAdapter(_StoredSnapshot)
@@ -163,6 +180,7 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
         objective=snapshot.objective,
         strategy=snapshot.strategy,
         forecast=snapshot.forecast,
+        accuracy_price=snapshot.accuracy_price,
     )
     return zlib.compress(_KEPT.dump_json(kept))
 
@@ -188,4 +206,5 @@ def snapshot_of(value: bytes, models: Sequence[Model]) -> Snapshot:
         objective=kept.objective,
         strategy=kept.strategy,
         forecast=kept.forecast,
+        accuracy_price=dict(kept.accuracy_price),
     )

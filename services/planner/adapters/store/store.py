@@ -32,6 +32,7 @@ from services.planner.adapters.store.tables import (
     upsert,
     value_of,
 )
+from services.planner.core.accuracy_mean.ledger import GridHour
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.grid_signal import LastIntensity
@@ -106,6 +107,7 @@ class Store:
         policies: Serving policies ordered by operators, by model.
         beliefs: Beliefs from live measurements.
         intensities: The last intensities heard, by zone.
+        grid_hours: Hours of grid time that the price of accuracy rests on.
         routing, save_routing: Return and write the routing table in force; None: there was none.
     """
 
@@ -131,6 +133,9 @@ class Store:
             connection, "intensities", dict[str, LastIntensity], {}
         )
         self.save_beliefs = self.beliefs.save
+        self.grid_hours = Stored[tuple[GridHour, ...]](
+            connection, "grid_hours", rows.StoredHours, ()
+        )
         routing = RoutingRows(connection)
         self.save_routing, self.routing = routing.save, routing.load
 

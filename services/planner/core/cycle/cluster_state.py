@@ -12,6 +12,8 @@ from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1.records import LoadForecast
 from services.kit.config import Deployment, Objective
 from services.kit.config import Planner as Settings
+from services.planner.core.accuracy_mean.control import AccuracyControl, Usual, period_h
+from services.planner.core.accuracy_mean.ledger import AccuracyLedger
 from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
@@ -25,17 +27,21 @@ from services.planner.core.forecast.text_lengths import (
 )
 from services.planner.core.grid_signal import GridSignal, LastIntensity, assumed_gco2e_per_kwh
 from services.planner.core.load_report import LoadReport
-from services.planner.core.model import Model, Period, Variant, variants_of
+from services.planner.core.model import Gpu, Model, Period, Variant, variants_of
 from services.planner.core.online_search.corrected_profile import corrected
 from services.planner.core.online_search.measurement import CounterReadings, Reading
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
+from services.planner.core.strategies import BY_OBJECTIVE
 from services.planner.core.triggers import Kind, Trigger
 from services.planner.core.variant_blocklist import VariantBlocklist, absent_variants, offered
 
 _GRID_AWAITED_S: Final = 5.0
 """Time after the first node joined in which the intensity of a zone is awaited that was never
 known: the carbon service may still be starting."""
+
+_PRICED_WEIGHT: Final = 0.5
+"""Weight of carbon where accuracy has a price in carbon: any would lead to the same plan."""
 
 
 @dataclass(slots=True)
@@ -67,6 +73,7 @@ class ClusterState:
         removed: Variants that a change at run time removed from the deployment, by model: they may
             still run.
         settings: The planner's settings; objective and strategy in them are the deployment's.
+        accuracy: Keeps the promised mean accuracy over a period.
         before_intensity: Called before intensities change, to book energy at the old ones.
         of_nodes: Conditions of the nodes, and their zones, at a revision of the fleet.
     """
@@ -94,6 +101,9 @@ class ClusterState:
     objective_by: str = ""
     removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
+    accuracy: AccuracyControl = field(
+        default_factory=lambda: AccuracyControl(AccuracyLedger(period_h(None)))
+    )
     carbon_away: bool = False
     before_intensity: Callable[[], None] = lambda: None
     of_nodes: tuple[int, tuple[Condition, ...], tuple[str, ...]] = (-1, (), ())
@@ -101,6 +111,7 @@ class ClusterState:
     def __post_init__(self) -> None:
         self.deployed = self.deployed or self.models
         self.profiled = self.profiled or self.deployed
+        self.accuracy.configure(self.objective.accuracy_mean)
 
     @classmethod
     def of(
@@ -137,6 +148,9 @@ class ClusterState:
             signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),
             fixed=fixed_inputs(models, planner, planner.objective),
             settings=planner,
+            accuracy=AccuracyControl(
+                AccuracyLedger(period_h(None), speedup=deployment.carbon.replay.speedup)
+            ),
         )
 
     def configure(
@@ -166,6 +180,7 @@ class ClusterState:
         self.demand.configure({name: model.demand_rps for name, model in deployment.models.items()})
         self.level.configure(aims(deployment))
         self.fixed = fixed_inputs(models, self.settings, self.objective)
+        self.accuracy.configure(self.objective.accuracy_mean)
         self.changed.notify()
 
     def reconfigured(
@@ -181,18 +196,19 @@ class ClusterState:
             return max(model.demand_rps, known_rps if seen else 0.0)
 
         lengths = self.lengths
+        same = planner.objective == self.settings.objective
+        objective = now.objective if same else planner.objective
+        same = planner.strategy == self.settings.strategy
+        strategy = now.strategy if same else planner.strategy
         return replace(
             now,
             models=tuple(
                 replace(model, demand_rps=load_rps(model))
                 for model in self._offered(now, models, lengths.planned, lengths.promised)
             ),
-            objective=now.objective
-            if planner.objective == self.settings.objective
-            else planner.objective,
-            strategy=now.strategy
-            if planner.strategy == self.settings.strategy
-            else planner.strategy,
+            objective=objective,
+            strategy=strategy,
+            accuracy_price=self.accuracy_price_of(objective, strategy),
         )
 
     def with_texts(
@@ -225,10 +241,15 @@ class ClusterState:
     def set_objective(
         self, carbon_weight: float | None, strategy: str | None, principal: str = ""
     ) -> None:
-        """Change the given parts of the objective; `principal`: the operator, or ""."""
+        """Change the given parts of the objective; `principal`: the operator, or "".
+
+        A weight of carbon takes the place of a mean accuracy.
+        """
         if carbon_weight is not None:
-            update = {"carbon_weight": carbon_weight}
+            update = {"carbon_weight": carbon_weight, "accuracy_mean": None}
             self.objective = self.objective.model_copy(update=update)
+            self.accuracy.configure(None)
+            self.fixed = fixed_inputs(self.deployed, self.settings, self.objective)
         self.strategy = strategy or self.strategy
         self.objective_by = principal
         self.changed.notify()
@@ -245,6 +266,7 @@ class ClusterState:
         self.provenance.update(provenance or {})
         self.intensity_gco2e_per_kwh.update(intensity_gco2e_per_kwh)
         self.signal.hear(intensity_gco2e_per_kwh, staleness_s or {}, self.clock.monotonic())
+        self.accuracy.ledger.hold(self._now_s(), intensity=self.intensity_gco2e_per_kwh)
         self.changed.notify()
 
     def recall_intensity(self, last: Mapping[str, LastIntensity]) -> None:
@@ -278,6 +300,11 @@ class ClusterState:
         """Add a router's report."""
         self.demand.observe(report.router_id, report.arrivals, report.window_s)
         self.level.observe(report.late, report.by_variant, self.clock.monotonic(), report.refused)
+        self.accuracy.ledger.answer(
+            self._now_s(),
+            {name: max(n - report.refused.get(name, 0), 0) for name, n in report.arrivals.items()},
+            self.level.accuracies(report.by_variant),
+        )
         answers = {model: sum(each.values()) for model, each in report.by_variant.items()}
         for model, latency_s in report.latency_s.items():
             self.readings.answered(model, answers.get(model, 0), latency_s)
@@ -360,6 +387,7 @@ class ClusterState:
         if not models:
             return None
         demand_rps = self.demand_rps()
+        self.accuracy.ledger.hold(self._now_s(), demand_rps=demand_rps)
         borne = self.level.bears(now_s)
         return Snapshot(
             gpus=gpus,
@@ -385,6 +413,36 @@ class ClusterState:
             cordoned=self.fleet.cordoned(),
             absent=absent,
             text_lengths=self.lengths.usual,
+            accuracy_price=self._accuracy_price(),
+            accuracy_so_far=self.accuracy.so_far(self._now_s()),
+        )
+
+    def usual(self, now: Snapshot) -> Usual | None:
+        """Return the circumstances to find a frontier of plans for; None: none is needed."""
+        if self.strategy not in BY_OBJECTIVE:
+            return None
+        kinds = frozenset((gpu.pool.type.name, gpu.pool.zone) for gpu in now.gpus)
+        fleet = len(now.gpus), kinds
+        circumstances = frozenset(self.fixed.items()), fleet, now.blocked, now.absent
+        return self.accuracy.usual(circumstances, self._now_s(), now.forecast)
+
+    def at_usual(self, now: Snapshot, usual: Usual) -> Snapshot:
+        """Return a snapshot with the usual grid and load, and the floor of each moment."""
+        grid = usual.intensity_gco2e_per_kwh
+
+        def moved(gpu: Gpu) -> Gpu:
+            value = grid.get(gpu.pool.zone, gpu.pool.intensity_gco2e_per_kwh)
+            return replace(gpu, pool=replace(gpu.pool, intensity_gco2e_per_kwh=value))
+
+        return replace(
+            now,
+            gpus=tuple(map(moved, now.gpus)),
+            models=tuple(
+                replace(model, demand_rps=usual.demand_rps.get(model.name, model.demand_rps))
+                for model in now.models
+            ),
+            objective=self.objective.model_copy(update={"carbon_weight": _PRICED_WEIGHT}),
+            accuracy_price={},
         )
 
     def refreshed(self, now: Snapshot, shares: Mapping[str, float]) -> Snapshot:
@@ -401,12 +459,36 @@ class ClusterState:
         )
 
     def _objective(self, now_s: float) -> Objective:
-        """Return the objective to plan with: a higher floor if answers were too inaccurate."""
-        lift = self.level.floor_lift(now_s)
-        if not lift:
-            return self.objective
-        floor = self.objective.accuracy_floor + lift
-        return self.objective.model_copy(update={"accuracy_floor": min(floor, 1.0)})
+        """Return the objective to plan with: a higher floor if answers were too inaccurate.
+
+        Where a mean accuracy is promised and has no price, it is the floor.
+        """
+        objective, lift = self.objective, self.level.floor_lift(now_s)
+        update: dict[str, float] = {}
+        if lift:
+            update["accuracy_floor"] = min(objective.accuracy_floor + lift, 1.0)
+        if objective.accuracy_mean is not None:
+            if self._accuracy_price():
+                update["carbon_weight"] = _PRICED_WEIGHT
+            else:
+                floor = max(objective.accuracy_mean.at_least, update.get("accuracy_floor", 0.0))
+                update["accuracy_floor"] = floor
+        return objective.model_copy(update=update) if update else objective
+
+    def _accuracy_price(self) -> Mapping[str, float]:
+        if self.strategy not in BY_OBJECTIVE:
+            return {}
+        return self.accuracy.prices(self._now_s(), self.forecast)
+
+    def accuracy_price_of(self, objective: Objective, strategy: str) -> Mapping[str, float]:
+        """Return the price of accuracy under another objective or strategy, by model, gCO2e."""
+        mean = objective.accuracy_mean
+        if mean is None or strategy not in BY_OBJECTIVE:
+            return {}
+        return self.accuracy.prices_for(mean.at_least, self._now_s(), self.forecast)
+
+    def _now_s(self) -> float:
+        return self.clock.now().timestamp()
 
     def _forecast(self, zones: set[str]) -> tuple[Period, ...]:
         """Return the coming periods for which the intensity of every zone is forecast."""

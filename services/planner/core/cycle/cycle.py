@@ -21,7 +21,7 @@ from services.planner.core.cycle.online_search_loop import OnlineSearchLoop, is_
 from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
 from services.planner.core.cycle.planning import Planning, Undecided
 from services.planner.core.cycle.rollout_executor import StepFailed
-from services.planner.core.decide import Snapshot, pose, staying
+from services.planner.core.decide import Snapshot, frontier_of, pose, staying
 from services.planner.core.forecast.text_lengths import TextLength, eased
 from services.planner.core.maintenance import holding
 from services.planner.core.online_search.corrected_profile import learned, slower
@@ -126,6 +126,8 @@ class DecisionCycle:
                 return partial(self._resume, *self.standing.unfinished, now)
             trigger = self._cause(Observation.of(now)) if now is not None else None
             if now is None or trigger is None:
+                if now is not None and state.usual(now) is not None:
+                    return partial(self._reprice, now)
                 delay_s = state.unsettled_s()
             else:
                 delay_s = self._wait_s(trigger)
@@ -220,6 +222,8 @@ class DecisionCycle:
         """Decide and carry out; return whether the plan changed."""
         held = self.held is not None
         now = await self._for_texts(now)
+        if trigger.kind in (Kind.FIRST, Kind.OBJECTIVE):
+            now = await self._priced(now)
         if self.standing.pinned is None and not held and self._search.applies(now.strategy):
             await self._search.run(trigger, now, self._interrupted)
             return False  # it keeps the accuracy floor if possible: searching again cannot help
@@ -246,6 +250,32 @@ class DecisionCycle:
                 return draft
             if not level.may_demand_more(clock.monotonic(), learned):
                 return draft
+
+    async def _reprice(self, now: Snapshot) -> None:
+        """Find the prices of accuracy for other circumstances; another look follows."""
+        await self._priced(now)
+        self._state.changed.notify()
+
+    async def _priced(self, now: Snapshot) -> Snapshot:
+        """Find the frontier of plans that prices of accuracy rest on, where it is outdated.
+
+        Returns:
+            The snapshot, with the prices.
+        """
+        state = self._state
+        usual = state.usual(now)
+        if usual is None:
+            return now
+        seen = state.at_usual(now, usual)
+        try:
+            found = await self._environment.think(
+                now.strategy, lambda: frontier_of(seen, usual.loads, state.settings)
+            )
+        except ServiceError as error:
+            self._environment.log.warning("accuracy has no price", why=error.message)
+            found = None
+        state.accuracy.learn(usual, found)
+        return state.snapshot(self._environment.shares) or now
 
     async def _for_texts(self, now: Snapshot) -> Snapshot:
         """Return the snapshot with eased objectives for models with too long texts."""

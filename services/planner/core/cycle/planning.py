@@ -127,7 +127,12 @@ class Planning:
         self._must_hold(plan, now)
         wished = replace(now, strategy=plan.strategy)
         if not plan.version:
-            wished = replace(wished, objective=_objective_of(plan, now.objective))
+            mean = plan.inputs.accuracy_mean
+            wished = replace(
+                wished,
+                objective=_objective_of(plan, now.objective),
+                accuracy_price=mean.price_gco2e if mean else {},
+            )
         models = self._state.models
 
         def named(segment_id: str) -> str:
@@ -199,9 +204,11 @@ def _served(segments: Iterable[PlannedSegment]) -> frozenset[str]:
 def _objective_of(plan: Plan, objective: Objective) -> Objective:
     """Return `objective` with a plan's wishes."""
     inputs = plan.inputs
+    mean = inputs.accuracy_mean
     wishes = WhatIf(
-        carbon_weight=inputs.carbon_weight,
+        carbon_weight=None if mean else inputs.carbon_weight,
         accuracy_floor=inputs.accuracy_floor,
         goals=inputs.goals,
+        accuracy_mean=mean.at_least if mean else None,
     )
     return revised(objective, wishes)

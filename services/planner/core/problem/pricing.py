@@ -18,6 +18,8 @@ With one model and all load served, CLOVER's are its equations. For several mode
     LC        = longest loading time of a variant of which a segment has to be started, s
 
 so that all but LC is linear in loads, segments and GPUs, and a refused request is worth nothing.
+Where a model's accuracy has a price (`Problem.accuracy_price`), its part of dAccuracy is the carbon
+that its points are worth, weighed like emissions.
 """
 
 import math
@@ -132,8 +134,11 @@ class Prices:
         if kind.stage.index:
             return -self.carbon_points(emitted)
         saved = self.carbon_points(self.baseline_gco2e_per_s[kind.model] - emitted)
-        weight = 1.0 - self.problem.objective.carbon_weight
         lost = kind.accuracy / model.best.accuracy - 1.0
+        price_gco2e = self.problem.accuracy_price.get(kind.model)
+        if price_gco2e is not None:
+            return saved + self.carbon_points(100.0 * price_gco2e * lost * model.demand_rps)
+        weight = 1.0 - self.problem.objective.carbon_weight
         return saved + 100.0 * weight * lost * model.demand_rps / self.demand_rps
 
     def accuracy_share(self, kind: SegmentKind) -> float:

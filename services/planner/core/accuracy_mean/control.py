@@ -1,0 +1,297 @@
+"""Keeps a mean accuracy over a period with the least carbon, by a price of accuracy.
+
+    hours seen, frontier -> the price with which the hours seen would have had the wanted mean
+    wanted mean = promised mean + what is lacking / answers in which it is made up for
+
+At a given price each moment is decided by its own intensity: no forecast is needed. A lack that the
+tolerance bears is made up for slowly, as if the period began now, which costs least; what is beyond
+it, before the period ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from services.kit.config import AccuracyMean
+from services.kit.grouping import summed
+from services.kit.units import S_PER_H
+from services.planner.core.accuracy_mean.frontier import (
+    Floats,
+    Frontier,
+    Level,
+)
+from services.planner.core.accuracy_mean.ledger import AccuracyLedger, GridHour, Values
+from services.planner.core.model import Period
+
+_STEPS: Final = 28
+"""Prices per period."""
+
+_END: Final = 14
+"""In the last of this many parts of a period, prices are found eight times as often."""
+
+_TOLERANCE: Final = 5e-4
+"""Lack or surplus of a period's mean that may be left at its end."""
+
+_MARGIN: Final = 2e-4
+"""Aimed at beyond the promise, so that what is left at the end is rarely a lack."""
+
+_SAME_LOAD: Final = 1.25
+"""Ratio of loads up to which one frontier stands for both."""
+
+_SAME_GRID: Final = 0.1
+"""Relative change of the ratio of two zones' intensities that leaves the frontier as it is."""
+
+_BEYOND: Final = 1.1
+"""Factor beyond the prices at which plans change: a price further out says no more."""
+
+_PRECISION: Final = 1e-4
+"""Relative precision of a price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """The usual circumstances, for which a frontier is to be found.
+
+    Attributes:
+        circumstances: What it depends on besides: fleet, models, settings.
+        intensity_gco2e_per_kwh: Mean intensity by zone.
+        demand_rps: Mean load by model, req/s.
+        loads: Loads relative to it, ascending.
+    """
+
+    circumstances: Hashable
+    intensity_gco2e_per_kwh: Values
+    demand_rps: Values
+    loads: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class AccuracyControl:
+    """Finds the price of each model's accuracy.
+
+    Attributes:
+        ledger: The hours seen, with their answers.
+        promise: The mean to keep; None: none, and accuracy has no price.
+        frontier: Plans to choose from; None: not known yet.
+    """
+
+    ledger: AccuracyLedger
+    promise: AccuracyMean | None = None
+    frontier: Frontier | None = None
+    _usual: Usual | None = None
+    _prices: dict[str, float] = field(default_factory=dict)
+    _found: tuple[int, int] | None = None
+    _considered: Hashable = None
+    _so_far: tuple[int, dict[str, float]] = (-1, {})
+
+    def configure(self, promise: AccuracyMean | None) -> None:
+        """Keep another mean from now on, or none."""
+        if promise != self.promise:
+            self.promise, self._found = promise, None
+            self.ledger.over_h = period_h(promise)
+
+    # ---- the frontier --------------------------------------------------------------------------
+
+    def usual(
+        self, circumstances: Hashable, now_s: float, forecast: Sequence[Period] = ()
+    ) -> Usual | None:
+        """Return the circumstances to find a frontier for; None: the known one is good enough.
+
+        They are considered for once an hour of grid time, or when `circumstances` change.
+        """
+        considered = circumstances, self.ledger.hour(now_s), self.promise
+        if self.promise is None or considered == self._considered:
+            return None
+        self._considered = considered
+        hours = self._hours(now_s, forecast)
+        if not hours:
+            return None
+        grid = _means(each.intensity_gco2e_per_kwh for each in hours)
+        demand_rps = _means(each.demand_rps for each in hours)
+        demand_rps = {name: rps for name, rps in demand_rps.items() if rps > 0}
+        relative = sorted(filter(None, (_load(each, demand_rps) for each in hours))) or [1.0]
+        least, most = relative[0], relative[-1]
+        middle = math.sqrt(least * most)
+        loads = (middle,) if most < _SAME_LOAD * least else (least, middle, most)
+        now = Usual(circumstances, grid, demand_rps, loads)
+        return None if self._usual is not None and _alike(self._usual, now) else now
+
+    def learn(self, usual: Usual, found: Frontier | None) -> None:
+        """Use a frontier from now on; None: there is none, until the circumstances change."""
+        self._usual, self.frontier, self._found = usual, found, None
+
+    # ---- prices --------------------------------------------------------------------------------
+
+    def prices(self, now_s: float, forecast: Sequence[Period] = ()) -> Mapping[str, float]:
+        """Return the emissions that a point of a request's accuracy is worth, gCO2e by model.
+
+        Empty while no frontier is known. They change from step to step of the period only.
+        """
+        if self.promise is None or self.frontier is None:
+            return {}
+        hour, left_h = self.ledger.hour(now_s), self.ledger.left_h(now_s)
+        steps = _STEPS if left_h > self.ledger.over_h / _END else 8 * _STEPS
+        step = hour // max(self.ledger.over_h // steps, 1)
+        if self._found != (steps, step):
+            self._found = steps, step
+            self._prices = self.prices_for(self.promise.at_least, now_s, forecast)
+        return self._prices
+
+    def prices_for(
+        self, at_least: float, now_s: float, forecast: Sequence[Period] = ()
+    ) -> dict[str, float]:
+        """Return the prices with which another mean would be kept; arguments as for `prices`."""
+        if self.frontier is None:
+            return {}
+        hours = self._hours(now_s, forecast)
+        return {
+            name: price_gco2e(self.frontier, name, self.wanted(name, at_least, now_s), hours)
+            for name in self.frontier.unit_gco2e
+        }
+
+    def wanted(self, model: str, at_least: float, now_s: float) -> float:
+        """Return the mean accuracy that a model's next answers must have for the period's."""
+        goal, hours = min(at_least + _MARGIN, 1.0), self.ledger.lately(now_s)
+        answered, accuracy = _sums(model, self.ledger.of_period(now_s))
+        per_hour = _sums(model, hours)[0] / max(len(hours), 1)
+        if not per_hour:
+            return goal
+        left_h, over_h = self.ledger.left_h(now_s), self.ledger.over_h
+        lacking = goal * answered - accuracy
+        bearable = _TOLERANCE * (answered + per_hour * left_h)
+        later = min(max(lacking, -bearable), bearable)
+        return goal + (lacking - later) / (per_hour * left_h) + later / (per_hour * over_h)
+
+    def so_far(self, now_s: float) -> dict[str, float]:
+        """Return the mean accuracy of the period's answers so far, by model; hourly."""
+        hour = self.ledger.hour(now_s)
+        if self._so_far[0] != hour:
+            self._so_far = hour, self._means(now_s)
+        return self._so_far[1]
+
+    def _means(self, now_s: float) -> dict[str, float]:
+        hours = self.ledger.of_period(now_s)
+        sums = {
+            name: _sums(name, hours)
+            for name in sorted({n for each in hours for n in each.answered})
+        }
+        return {name: accuracy / count for name, (count, accuracy) in sums.items() if count}
+
+    def _hours(self, now_s: float, forecast: Sequence[Period]) -> list[GridHour]:
+        """Return the hours seen; in the first day those of the forecast as well."""
+        hours = self.ledger.lately(now_s)
+        if len(hours) >= self.ledger.over_h / _STEPS or not hours:
+            return hours
+        last = hours[-1]
+        coming = (
+            GridHour(last.number + 1 + index, period.intensity_gco2e_per_kwh, last.demand_rps)
+            for index, period in enumerate(forecast)
+        )
+        return [*hours, *coming]
+
+
+def _sums(model: str, hours: Iterable[GridHour]) -> tuple[float, float]:
+    """Return a model's answers in some hours, and the sum of their accuracies."""
+    found = [(e.answered.get(model, 0.0), e.accuracy.get(model, 0.0)) for e in hours]
+    return sum(count for count, _ in found), sum(accuracy for _, accuracy in found)
+
+
+def period_h(promise: AccuracyMean | None) -> int:
+    """Return the length of a promise's period, h; that of the default where there is none."""
+    over_s = (promise or AccuracyMean(at_least=1.0)).over_s
+    return round(over_s / S_PER_H)
+
+
+def price_gco2e(found: Frontier, model: str, wanted: float, hours: Sequence[GridHour]) -> float:
+    """Return the least price with which a model has the wanted mean accuracy over some hours.
+
+    Where no price reaches it, the dearest.
+
+    Args:
+        found: The plans to choose from.
+        model: Name of the model.
+        wanted: Mean accuracy over its answers, relative to the best variant's.
+        hours: At least one.
+    """
+    grid = np.array([_grid(found, each) for each in hours])
+    at = [_nearest(found.levels, each, model, found) for each in hours]
+    weights = np.array([each.answered.get(model, 0.0) for each in hours])
+    if not weights.any():
+        weights = np.array([each.demand_rps.get(model, 0.0) for each in hours])
+    if not weights.any():
+        weights = np.ones(len(hours))
+    groups = [
+        (level, grid[chosen], weights[chosen] / weights.sum())
+        for index, level in enumerate(found.levels)
+        if (chosen := np.array(at) == index).any()
+    ]
+
+    def mean(price: float) -> float:
+        return sum(
+            float(share @ _accuracy(level, model, price / ratio)) for level, ratio, share in groups
+        )
+
+    turns = np.concatenate([level.prices for level, *_ in groups] + [np.ones(1)])
+    low = float(turns.min() * grid.min()) / _BEYOND
+    high = float(turns.max() * grid.max()) * _BEYOND
+    if mean(low) >= wanted:
+        return low * found.unit_gco2e[model]
+    while high > low * (1 + _PRECISION):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if mean(middle) >= wanted else (middle, high)
+    return high * found.unit_gco2e[model]
+
+
+def _accuracy(level: Level, model: str, prices: Floats) -> Floats:
+    return level.accuracy[model][np.searchsorted(level.prices, prices, "right")]
+
+
+def _grid(found: Frontier, hour: GridHour) -> float:
+    """Return an hour's intensity relative to the usual one; zones weigh by their power."""
+    usual, now = found.intensity_gco2e_per_kwh, hour.intensity_gco2e_per_kwh
+    weights = found.power_w
+    total = sum(weights[zone] * usual[zone] for zone in usual)
+    seen = sum(weights[zone] * now.get(zone, usual[zone]) for zone in usual)
+    return max(seen, 1e-6 * total) / total if total > 0 else 1.0
+
+
+def _nearest(levels: Sequence[Level], hour: GridHour, model: str, found: Frontier) -> int:
+    usual_rps = found.demand_rps.get(model, 0.0)
+    load = hour.demand_rps.get(model, usual_rps) / usual_rps if usual_rps > 0 else 1.0
+    return min(
+        range(len(levels)), key=lambda index: abs(math.log(max(load, 1e-6) / levels[index].load))
+    )
+
+
+def _means(values: Iterable[Values]) -> dict[str, float]:
+    pairs = [pair for each in values for pair in each.items()]
+    counts = summed((name, 1.0) for name, _ in pairs)
+    return {name: total / counts[name] for name, total in summed(pairs).items()}
+
+
+def _load(hour: GridHour, usual_rps: Values) -> float:
+    """Return an hour's load relative to the usual one, over all models."""
+    shares = [hour.demand_rps.get(name, rps) / rps for name, rps in usual_rps.items()]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _alike(known: Usual, now: Usual) -> bool:
+    """Return whether the frontier for `known` is good enough for `now`."""
+    if known.circumstances != now.circumstances or known.demand_rps.keys() != now.demand_rps.keys():
+        return False
+    # Loads are relative to each one's own mean.
+    moved = [now.demand_rps[name] / rps for name, rps in known.demand_rps.items()] or [1.0]
+    least, most = now.loads[0] * min(moved), now.loads[-1] * max(moved)
+    if not known.loads[0] / _SAME_LOAD <= least <= most <= known.loads[-1] * _SAME_LOAD:
+        return False
+    ratios = [
+        now.intensity_gco2e_per_kwh.get(zone, 0.0) / value
+        for zone, value in known.intensity_gco2e_per_kwh.items()
+        if value > 0
+    ]
+    return not ratios or max(ratios) <= min(ratios) * (1 + _SAME_GRID)
