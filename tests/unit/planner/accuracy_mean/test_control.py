@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from services.kit.config import AccuracyMean
-from services.planner.core.accuracy_mean.frontier import Frontier, Level
 from services.planner.core.accuracy_mean.control import AccuracyControl
+from services.planner.core.accuracy_mean.frontier import Frontier, Level
 from services.planner.core.accuracy_mean.ledger import AccuracyLedger
 
 PERIOD_H = 672
