@@ -23,6 +23,9 @@ MOST_LAYOUTS: Final = 1024
 WHOLE = "whole"
 """Kind of the only slice of a GPU without MIG."""
 
+GPUS_TOGETHER: Final = (1, 2, 4, 8, 16)
+"""Numbers of GPUs that a segment may hold: each divides the next, so that nodes fill up."""
+
 
 Layout = tuple[Placement, ...]
 """The slices of one GPU, in order of start."""

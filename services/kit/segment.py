@@ -6,6 +6,7 @@ from typing import Final
 
 from cinquefoil.gpuagent.v1.records import SegmentSpec
 from services.kit.errors import InvalidArgument
+from services.kit.mig import GPUS_TOGETHER, WHOLE
 
 _SEGMENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _LONGEST_NAME: Final = 128
@@ -79,6 +80,11 @@ def check_name(field: str, name: str) -> None:
         )
 
 
+def gpus_of(spec: SegmentSpec) -> tuple[str, ...]:
+    """Return the GPUs that a segment holds, or the one that it holds a slice of."""
+    return (spec.gpu_uuid, *spec.peer_gpu_uuids)
+
+
 def check_spec(spec: SegmentSpec) -> None:
     """Check a segment that a peer sent.
 
@@ -92,6 +98,8 @@ def check_spec(spec: SegmentSpec) -> None:
         )
     for name in ("model", "variant", "gpu_uuid"):
         check_name(f"spec.{name}", getattr(spec, name))
+    if spec.peer_gpu_uuids:
+        _check_peers(spec)
     for name, (least, most) in _LIMITS.items():
         if not least <= (value := getattr(spec, name)) <= most:
             raise InvalidArgument.at(f"spec.{name}", f"must be {least}..{most}, got {value}")
@@ -104,3 +112,14 @@ def check_spec(spec: SegmentSpec) -> None:
             raise InvalidArgument.at(
                 "spec.limits.thread_percentage", f"must be 1..100, got {limit.thread_percentage}"
             )
+
+
+def _check_peers(spec: SegmentSpec) -> None:
+    where, gpus = "spec.peer_gpu_uuids", gpus_of(spec)
+    for uuid in gpus:
+        check_name(where, uuid)
+    if len(gpus) not in GPUS_TOGETHER or len({*gpus}) < len(gpus):
+        counts = ", ".join(map(str, GPUS_TOGETHER))
+        raise InvalidArgument.at(where, f"a segment holds {counts} GPUs, each once")
+    if spec.processes != 1 or spec.placement.profile != WHOLE:
+        raise InvalidArgument.at(where, "a segment of several GPUs is one process on whole ones")

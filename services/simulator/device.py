@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
 from cinquefoil.gpuagent.v1.records import Placement
+from services.kit.config import Node
 from services.kit.errors import FailedPrecondition
 from services.kit.hardware import gpu_types
 from services.planner.core.model import GpuType
@@ -93,7 +95,8 @@ class Device:
     parks: bool = False
     slices: frozenset[Placement] = frozenset()
     clock_mhz: int = 0
-    _workers: list[WorkerProcess] = field(default_factory=list)
+    _workers: dict[WorkerProcess, float] = field(default_factory=dict)
+    """Part of the energy of each worker that is drawn here."""
     _active_j: dict[str, float] = field(default_factory=dict)
     _used_s: float = 0.0
     _used_since_s: float = 0.0
@@ -125,11 +128,11 @@ class Device:
         """Destroy a slice."""
         self.slices -= {placement}
 
-    def join(self, workers: Iterable[WorkerProcess], now_s: float) -> None:
-        """Add workers at `now_s` of virtual time."""
+    def join(self, workers: Iterable[WorkerProcess], now_s: float, gpus: int = 1) -> None:
+        """Add workers at `now_s` of virtual time, which hold so many GPUs and load each equally."""
         if not self._workers:
             self._used_since_s = now_s
-        self._workers += workers
+        self._workers |= dict.fromkeys(workers, 1 / gpus)
 
     def leave(self, workers: Iterable[WorkerProcess], now_s: float) -> None:
         """Remove workers; their use stays in the account.
@@ -139,8 +142,7 @@ class Device:
             now_s: Virtual time, s.
         """
         for worker in workers:
-            self._workers.remove(worker)
-            used_j = worker.ledger.active_j
+            used_j = self._workers.pop(worker) * worker.ledger.active_j
             self._active_j[worker.model] = self._active_j.get(worker.model, 0.0) + used_j
         if not self._workers:
             self._used_s += now_s - self._used_since_s
@@ -158,15 +160,25 @@ class Device:
             request_time_s: Requests' time, s (`services.simulator.timeline`).
         """
         used_j = dict(self._active_j)
-        for worker in self._workers:
-            model = worker.model
-            used_j[model] = used_j.get(model, 0.0) + worker.ledger.energy_at(request_time_s)
+        for worker, part in self._workers.items():
+            here_j = part * worker.ledger.energy_at(request_time_s)
+            used_j[worker.model] = used_j.get(worker.model, 0.0) + here_j
         return used_j
 
 
+def types_together(nodes: Iterable[Node]) -> dict[GpuType, int]:
+    """Return the GPU types of simulated nodes, and how many of each are on one node at most."""
+    found: dict[GpuType, int] = {}
+    for node in nodes:
+        for name, count in sorted(Counter(node.simulated).items()):
+            kind = gpu_type(name, whole=node.allow_mig_mode is False)
+            found[kind] = max(count, found.get(kind, 0))
+    return found
+
+
 @lru_cache
-def gpu_type(name: str) -> GpuType:
-    """Return a GPU type as a simulated node reports it.
+def gpu_type(name: str, *, whole: bool = False) -> GpuType:
+    """Return a GPU type as a simulated node reports it, in MIG mode or as a whole.
 
     Raises:
         NotFound: There is none.
@@ -174,7 +186,7 @@ def gpu_type(name: str) -> GpuType:
     table = gpu_types.load(name)
     return GpuType(
         name=table.name,
-        geometry=table.offered,
+        geometry=table.uncut if whole else table.offered,
         sm_count=table.sm_count,
         idle_power_w=table.idle_power_w,
         context_power_w=table.context_power_w,

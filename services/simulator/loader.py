@@ -30,7 +30,7 @@ from services.planner.adapters.model_loader import load_models
 from services.planner.core.model import Model
 from services.planner.core.problem.shortfall import unservable
 from services.simulator import scenario as schema
-from services.simulator.device import gpu_type
+from services.simulator.device import types_together
 from services.simulator.supported import Finding, unsupported
 
 _MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -115,8 +115,7 @@ def _refuse(path: Path, tree: yaml.Node | None, findings: Iterable[Finding]) -> 
 
 def _unservable(models: tuple[Model, ...], deployment: Deployment) -> Iterator[Finding]:
     """Yield models that no variant can serve on the simulated GPUs."""
-    names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
-    planner, gpus = deployment.planner, map(gpu_type, sorted(names))
+    planner, gpus = deployment.planner, types_together(deployment.nodes.values())
     for where, text in unservable(models, gpus, planner.objective, planner.batch_sizes):
         yield ("deployment", "models", *where), text
 

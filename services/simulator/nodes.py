@@ -14,11 +14,14 @@ from cinquefoil.gpuagent.v1.records import (
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment, GenerativeRuntime, OpenAiRuntime
 from services.kit.config import Node as NodeSettings
+from services.kit.mig import WHOLE
 from services.kit.profiles.core.language import LanguageProfile
+from services.kit.segment import gpus_of
 from services.planner.core.fleet import Fleet, Node, NodeGpu
 from services.planner.core.model import Model, Variant
 from services.planner.core.online_search.measurement import SegmentCounters
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
+from services.planner.core.placement.node_groups import UNCUT
 from services.router.core.model import InstanceId
 from services.simulator.continuous_batching import StepCosts, kv_tokens
 from services.simulator.device import Device, gpu_type
@@ -148,14 +151,16 @@ class Nodes:
             worker.peers = workers  # type: ignore[assignment] # all are of one kind
             self._router.workers[worker.job.instance] = worker
             self._time.env.process(worker.run())
-        device.join(workers, self._time.env.now)
+        for uuid in gpus_of(spec):
+            self.devices[uuid].join(workers, self._time.env.now, len(gpus_of(spec)))
         self._segments[spec.segment_id] = Running(spec, workers)
 
     def _workers(
         self, spec: SegmentSpec, variant: Variant, device: Device
     ) -> Iterator[Worker | TextWorker]:
         runtime = self._models[spec.model].variants[spec.variant].runtime
-        shape = device.type.shape(device.type.geometry.kind(spec.placement.profile))
+        slice_kind = device.type.geometry.kind(spec.placement.profile)
+        shape = device.type.shape(slice_kind, len(gpus_of(spec)))
         slowdown = self._slowdown.get(spec.model, 1.0)
         ids = [
             InstanceId(f"{spec.segment_id}.{number}", spec.segment_id)
@@ -189,11 +194,15 @@ class Nodes:
             self._router.broken(worker.job.instance)
             self._router.workers.pop(worker.job.instance)
         yield env.timeout(timing.stop_worker_s)
-        self.devices[running.spec.gpu_uuid].leave(running.workers, env.now)
+        for uuid in gpus_of(running.spec):
+            self.devices[uuid].leave(running.workers, env.now)
         del self._segments[segment_id]
 
 
 def _devices(nodes: Mapping[str, NodeSettings], *, parks: bool) -> Iterator[Device]:
     for name, node in nodes.items():
         for index, kind in enumerate(node.simulated or ()):
-            yield Device(f"GPU-{name}-{index}", name, gpu_type(kind), parks)
+            whole = node.allow_mig_mode is False
+            found = gpu_type(kind, whole=whole)
+            uncut = [UNCUT for each in found.geometry.kinds if each.name == WHOLE]
+            yield Device(f"GPU-{name}-{index}", name, found, parks, frozenset(uncut))

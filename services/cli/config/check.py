@@ -140,14 +140,13 @@ def _table(where: Where, profile: TableProfile) -> Iterator[Finding]:
 
 
 def _pipelines(deployment: Deployment) -> Iterator[Finding]:
-    """Check that pipelines are served: only one strategy plans them."""
+    """Check that pipelines and models on several GPUs are served: one strategy plans them."""
     strategy = deployment.planner.strategy
     for name, model in deployment.models.items():
-        if strategy != "exact" and all(variant.stages for variant in model.variants.values()):
-            yield (
-                ("models", name, "variants"),
-                f"every variant is a pipeline, which {strategy} does not plan: choose exact",
-            )
+        plain = (each for each in model.variants.values() if not each.stages and each.gpus == 1)
+        if strategy != "exact" and not any(plain):
+            text = f"every variant is a pipeline or on several GPUs; {strategy} plans neither"
+            yield ("models", name, "variants"), f"{text}: choose exact"
 
 
 def _gpus(deployment: Deployment) -> Iterator[Finding]:
@@ -170,12 +169,12 @@ def _objectives(deployment: Deployment) -> Iterator[Finding]:
     try:
         from services.planner.adapters.model_loader import load_models  # noqa: PLC0415
         from services.planner.core.problem.shortfall import unservable  # noqa: PLC0415
-        from services.simulator.device import gpu_type  # noqa: PLC0415
+        from services.simulator.device import types_together  # noqa: PLC0415
 
         models = load_models(deployment)
     except (InvalidArgument, ModuleNotFoundError):  # said elsewhere; not installed
         return
-    types = map(gpu_type, sorted(names))
+    types = types_together(deployment.nodes.values())
     for where, why in unservable(models, types, planner.objective, planner.batch_sizes):
         yield ("models", *where), why
 

@@ -20,6 +20,7 @@ from services.kit.config import Deployment, Node
 from services.kit.errors import ServiceError
 from services.kit.hardware.gpu_types import curve_of
 from services.kit.profiles.factory import clock_sensitivity, latency_shares, load_stages
+from services.kit.segment import gpus_of
 from services.kit.telemetry import logs
 
 _log = logs.get("clock_loop")
@@ -56,6 +57,9 @@ class ClockLoop:
         governor = self.governors[gpu_uuid]
         ceiling_mhz = self.node.clocks.state.held_mhz.get(gpu_uuid, 0)
         running = self.node.segments.on(gpu_uuid)
+        if any(each.spec.gpu_uuid != gpu_uuid for each in running):
+            return  # a further GPU of a segment on several: the first one's governor sets its clock
+        held = {uuid for each in running for uuid in gpus_of(each.spec)} | {gpu_uuid}
         counts = {self.promised(each.config): _counts_of(each) for each in running}
         governor.look(self.node.clock.monotonic(), ceiling_mhz, counts)
         if gpu_uuid in self.reserved():
@@ -65,7 +69,8 @@ class ClockLoop:
             self.scale_out(governor.scale_out)
         clock_mhz = 0 if governor.at_ceiling else governor.clock_mhz
         try:
-            await self.node.clocks.lower(gpu_uuid, clock_mhz, ceiling_mhz)
+            for uuid in sorted(held):
+                await self.node.clocks.lower(uuid, clock_mhz, ceiling_mhz)
         except ServiceError as error:
             if gpu_uuid not in self._refused:
                 _log.warning("clock does not follow", gpu=gpu_uuid, error=error.message)

@@ -25,6 +25,7 @@ from cinquefoil.gpuagent.v1.records import (
 from services.gpuagent.core.model import Action, Node, Transaction
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import WHOLE
+from services.kit.segment import gpus_of
 
 UNDO_GRACE: Final = timedelta(seconds=1)
 """For segments that a transaction started: no client knows them yet."""
@@ -70,17 +71,18 @@ def check(transaction: Transaction, node: Node) -> None:
         raise InvalidArgument.at("change", f"names {' '.join(map(str, twice))} twice")
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     for action in transaction.actions:
-        uuid = gpu_of(action)
-        if uuid and uuid not in gpus:
-            raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")
+        for uuid in named_gpus(action):
+            if uuid not in gpus:
+                raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")
         if isinstance(action, LockClock) and action.clock_mhz:
-            gpus[uuid].model.check_clock(action.clock_mhz)
+            gpus[action.gpu_uuid].model.check_clock(action.clock_mhz)
         if (
             isinstance(action, CreateSlice | DestroySlice)
-            and action.placement in gpus[uuid].divided
+            and action.placement in gpus[action.gpu_uuid].divided
         ):
             raise FailedPrecondition(
-                f"{action.placement} on {uuid} is divided into compute instances that are not ours",
+                f"{action.placement} on {action.gpu_uuid} is divided into compute instances that "
+                "are not ours",
                 reason="SLICE_DIVIDED",
             )
 
@@ -157,15 +159,15 @@ def undo(then: PriorState) -> Transaction:
     return Transaction(tuple(filter(None, groups)))
 
 
-def gpu_of(action: Action) -> str:
-    """Return the GPU that an action names; "" where it names a segment only."""
+def named_gpus(action: Action) -> tuple[str, ...]:
+    """Return the GPUs that an action names; none where it names a segment only."""
     match action:
         case StartSegment(spec):
-            return spec.gpu_uuid
+            return gpus_of(spec)
         case StopSegment():
-            return ""
+            return ()
         case _:
-            return action.gpu_uuid
+            return (action.gpu_uuid,)
 
 
 def _thing(action: Action) -> tuple[object, ...]:

@@ -58,8 +58,8 @@ class WorkerConfig:
         spec: The segment.
         worker: Every worker's spec, but for its address, its slot and the node's settings.
         environment: Added to the workers' environment.
-        idle_power_w: Each worker's share of the GPU's idle power, W: by the slice's SMs.
-        sm_count: The slice's streaming multiprocessors.
+        idle_power_w: Each worker's share of a GPU's idle power, W: by the slice's SMs.
+        sm_count: The slice's streaming multiprocessors, on each GPU.
     """
 
     spec: SegmentSpec
@@ -101,21 +101,22 @@ class WorkerConfigBuilder:
             )
         return stages[spec.stage]
 
-    def build(self, spec: SegmentSpec, gpu: GpuInfo) -> WorkerConfig:
+    def build(self, spec: SegmentSpec, *gpus: GpuInfo) -> WorkerConfig:
         """Return the configuration of a segment's workers.
+
+        Args:
+            spec: The segment.
+            gpus: Its GPUs, in the spec's order.
 
         Raises:
             NotFound: The deployment has no such model and variant.
             FailedPrecondition: The slice does not exist, or the segment does not fit on it.
         """
-        network = self.network(spec)
-        slice_uuid = dict(gpu.slices).get(spec.placement)
-        if slice_uuid is None:
-            raise FailedPrecondition(
-                f"{gpu.uuid} has no slice {spec.placement}; create it first", reason="NO_SLICE"
-            )
-        shape = shape_of(gpu, spec.placement.profile)
-        share = shape.sm_count / shape.gpu_sm_count / spec.processes
+        network, gpu = self.network(spec), gpus[0]
+        uuids = tuple(_slice_uuid(each, spec) for each in gpus)
+        slice_uuid = uuids[0]
+        one, shape = (shape_of(gpu, spec.placement.profile, n) for n in (1, len(gpus)))
+        share = one.sm_count / one.gpu_sm_count / spec.processes
         cores = tuple(gpu.cores[at] for at in gpu.model.geometry.span(spec.placement) if gpu.cores)
         # InfAdapter's containers: as many threads as cores. Processes share them out.
         threads = max(len(cores) // spec.processes, 1)
@@ -136,13 +137,14 @@ class WorkerConfigBuilder:
             passes_on=network.passes_on,
             cores=cores,
             threads=threads,
+            gpu_uuids=uuids,
         )
         if on_gpu:  # a process sees a MIG slice only by its UUID, and no more than one
-            environment = {"CUDA_VISIBLE_DEVICES": slice_uuid}
+            environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
         else:
             environment = {"OMP_NUM_THREADS": str(threads)} if threads > 1 else {}
         return WorkerConfig(
-            spec, worker, environment, gpu.model.context_power_w * share, shape.sm_count
+            spec, worker, environment, gpu.model.context_power_w * share, one.sm_count
         )
 
     def _costs(self, network: Network, shape: SliceShape, spec: SegmentSpec) -> Costs | None:
@@ -155,8 +157,17 @@ class WorkerConfigBuilder:
             return None
 
 
-def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:
-    """Return what a profile must know of one of the GPU's slices.
+def _slice_uuid(gpu: GpuInfo, spec: SegmentSpec) -> str:
+    found = dict(gpu.slices).get(spec.placement)
+    if found is None:
+        raise FailedPrecondition(
+            f"{gpu.uuid} has no slice {spec.placement}; create it first", reason="NO_SLICE"
+        )
+    return found
+
+
+def shape_of(gpu: GpuInfo, profile: str, gpus: int = 1) -> SliceShape:
+    """Return what a profile must know of one of the GPU's slices, or of several such GPUs.
 
     Raises:
         KeyError: The GPU has no such slice kind.
@@ -166,9 +177,9 @@ def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:
         gpu=gpu.model.name,
         profile=kind.name,
         compute_slices=kind.compute_slices,
-        sm_count=kind.sm_count,
+        sm_count=gpus * kind.sm_count,
         gpu_sm_count=gpu.model.sm_count,
-        memory_bytes=kind.memory_bytes,
+        memory_bytes=gpus * kind.memory_bytes,
         context_power_w=gpu.model.context_power_w,
         max_power_w=gpu.model.max_power_w,
         performance=gpu.model.performance,

@@ -59,7 +59,9 @@ class WorkerSpec(WorkerEnvironment):
         cores: CPU cores to run on, by number; (): any.
         threads: Threads that compute one batch, where the CPU does.
         listen: "host:port".
+        gpu_uuids: What it holds, as CUDA names it: a slice, or whole GPUs.
         ledger: The file of the GPU's shared counters.
+        peer_ledgers: Those of its further GPUs, where it holds several.
         slot: Its slot there.
         siblings: Slots of all the segment's processes, its own included.
         sha256: Expected SHA-256 of `file`, hexadecimal; "": not compared.
@@ -83,7 +85,9 @@ class WorkerSpec(WorkerEnvironment):
     cores: tuple[int, ...] = ()
     threads: int = 1
     listen: str = ""
+    gpu_uuids: tuple[str, ...] = ()
     ledger: Path = Path()
+    peer_ledgers: tuple[Path, ...] = ()
     slot: int = 0
     siblings: tuple[int, ...] = ()
     sha256: str = ""

@@ -102,7 +102,8 @@ def permissions_of(place: NodePlace) -> Permissions:
 
 def may_switch_mig_mode(node: config.Node) -> bool:
     """Return whether a node's agent may switch MIG mode."""
-    return node.controlled and (node.simulated is not None or node.allow_mig_mode)
+    allowed = node.allow_mig_mode
+    return node.controlled and (node.simulated is not None if allowed is None else allowed)
 
 
 async def _enable_mig(device: DeviceThread, off: Collection[str]) -> None:

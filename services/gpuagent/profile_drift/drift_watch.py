@@ -12,6 +12,7 @@ from services.gpuagent.profile_drift.core.drift import BatchTotals, DriftTrack, 
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import RunningSegment
 from services.kit.hardware.gpu_types import GpuModel
+from services.kit.segment import gpus_of
 from services.kit.telemetry import logs
 
 _log = logs.get("drift")
@@ -58,6 +59,8 @@ class DriftWatch:
                     min(held_mhz / model.max_clock_mhz, 1.0)
                 )
             for running in self.node.segments.on(gpu_uuid):
+                if running.spec.gpu_uuid != gpu_uuid:
+                    continue  # of several GPUs: it is looked at on the first
                 kind = _kind(running, model)
                 seen[kind] = seen[kind].plus(self._seen(gpu_uuid, running))
         changes = [kind for kind, new in seen.items() if new.batches and self._learn(kind, new)]
@@ -86,7 +89,8 @@ class DriftWatch:
             time_s += after.compared_s - before.compared_s
             profiled_s += after.profiled_s - before.profiled_s
             profiled_j += after.profiled_j - before.profiled_j
-        power_w = self._power_w(gpu_uuid, running.spec.segment_id)
+        each_w = [self._power_w(uuid, running.spec.segment_id) for uuid in gpus_of(running.spec)]
+        power_w = sum(each_w) if all(each_w) else 0.0
         if gpu_uuid in self.reserved() or profiled_s <= 0:
             return BatchTotals()
         if not power_w:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +24,7 @@ from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.mig import WHOLE
+from services.kit.segment import gpus_of
 
 NO_ANSWER: Final = "NO_ANSWER"
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8)
@@ -65,7 +67,7 @@ class Actions:
                 async with self._locks[action.gpu_uuid]:
                     await self.node.clocks.hold(action)
             case StartSegment(spec):
-                async with self._locks[spec.gpu_uuid]:
+                async with self._locked(spec):
                     running = await self.node.segments.begin(await self.worker_config(spec))
                 await self.node.segments.wait(running)
             case StopSegment(segment_id, grace):
@@ -79,7 +81,7 @@ class Actions:
             Unavailable: It does not answer within `timeout_s`; unlike one that is new, it is not
                 stopped then, and its supervisors keep trying. The reason is `NO_ANSWER`.
         """
-        async with self._locks[spec.gpu_uuid]:
+        async with self._locked(spec):
             running = await self.node.segments.begin(await self.worker_config(spec))
         if not await self.node.segments.answers(running, timeout_s):
             raise Unavailable(
@@ -109,8 +111,16 @@ class Actions:
             NotFound: No such GPU, model or variant.
             FailedPrecondition: The slice does not exist, or the segment does not fit.
         """
-        gpu = await self._gpu(spec.gpu_uuid)
-        return await asyncio.to_thread(self.config_builder.build, spec, gpu)
+        gpus = [await self._gpu(uuid) for uuid in gpus_of(spec)]
+        return await asyncio.to_thread(self.config_builder.build, spec, *gpus)
+
+    @asynccontextmanager
+    async def _locked(self, spec: SegmentSpec) -> AsyncIterator[None]:
+        """Hold the GPUs of a segment while the block runs, taken in one order by all."""
+        async with AsyncExitStack() as stack:
+            for uuid in sorted(gpus_of(spec)):
+                await stack.enter_async_context(self._locks[uuid])
+            yield
 
     async def _patiently(self, gpu_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
         """Work on one GPU; try again for a while where the driver says that it is in use."""

@@ -9,11 +9,12 @@ from typing import Final
 from cinquefoil.gpuagent.v1.records import DesiredGpu, StopSegment
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import Action, Node, Transaction
-from services.gpuagent.core.transaction_rules import gpu_of
+from services.gpuagent.core.transaction_rules import named_gpus
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import FailedPrecondition, NotFound, ServiceError
 from services.kit.mig import WHOLE
+from services.kit.segment import gpus_of
 from services.kit.telemetry import logs
 
 _log = logs.get("reservations")
@@ -126,12 +127,12 @@ class Reservations:
         Raises:
             FailedPrecondition: It is one.
         """
-        gpus = {each.spec.segment_id: each.spec.gpu_uuid for each in self.node.segments.list()}
+        gpus = {each.spec.segment_id: gpus_of(each.spec) for each in self.node.segments.list()}
         for action in step.actions if isinstance(step, Transaction) else (step,):
-            uuid = gpu_of(action)
+            uuids = named_gpus(action)
             if isinstance(action, StopSegment):
-                uuid = gpus.get(action.segment_id, "")
-            if uuid in self._taken:
+                uuids = gpus.get(action.segment_id, ())
+            if not self._taken.isdisjoint(uuids):
                 raise FailedPrecondition(
                     f"{action}: an operator measures on this GPU", reason="GPU_RESERVED"
                 )
@@ -141,7 +142,7 @@ class Reservations:
         return replace(
             node,
             gpus=tuple(gpu for gpu in node.gpus if gpu.uuid not in self._taken),
-            segments=tuple(s for s in node.segments if s.spec.gpu_uuid not in self._taken),
+            segments=tuple(s for s in node.segments if self._taken.isdisjoint(gpus_of(s.spec))),
         )
 
     async def _restore(self, before: DesiredGpu) -> None:

@@ -20,6 +20,7 @@ from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
+from services.kit.segment import gpus_of
 from services.kit.telemetry import logs
 
 
@@ -113,8 +114,8 @@ class Segments:
         return tuple(self._running.values())
 
     def on(self, gpu_uuid: str) -> tuple[RunningSegment, ...]:
-        """Return the segments on one GPU."""
-        return tuple(r for r in self._running.values() if r.spec.gpu_uuid == gpu_uuid)
+        """Return the segments on one GPU, those that hold others too among them."""
+        return tuple(r for r in self._running.values() if gpu_uuid in gpus_of(r.spec))
 
     def at(self, gpu_uuid: str, placement: Placement) -> tuple[SegmentSpec, ...]:
         """Return the segments on a slice, the oldest first."""
@@ -169,13 +170,14 @@ class Segments:
         A variant's successor starts beside it and takes over (make before break). The planner
         has made sure that both fit.
         """
-        here = self.at(spec.gpu_uuid, spec.placement)
-        if len(here) > 1 or any(each.model != spec.model for each in here):
-            occupants = ", ".join(each.segment_id for each in here)
-            raise FailedPrecondition(
-                f"{spec.placement} of {spec.gpu_uuid} is taken by segment {occupants}",
-                reason="SLICE_TAKEN",
-            )
+        for uuid in gpus_of(spec):
+            here = self.at(uuid, spec.placement)
+            if len(here) > 1 or any(each.model != spec.model for each in here):
+                occupants = ", ".join(each.segment_id for each in here)
+                raise FailedPrecondition(
+                    f"{spec.placement} of {uuid} is taken by segment {occupants}",
+                    reason="SLICE_TAKEN",
+                )
 
     async def wait(self, running: RunningSegment, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until every worker answers; a segment that fails to start is stopped again.
@@ -295,7 +297,7 @@ class Segments:
             WorkerSupervisor(
                 allocation.spec,
                 allocation.path,
-                self.allocator.gpu_counters[config.spec.gpu_uuid],
+                self.allocator.counters(config.spec),
                 environment,
                 self.context,
                 found.get(allocation.path) if allocation.kept else None,
@@ -316,9 +318,10 @@ class Segments:
 
     def _used_slots(self) -> frozenset[tuple[str, int]]:
         return frozenset(
-            (running.spec.gpu_uuid, supervisor.spec.slot)
+            (uuid, supervisor.spec.slot)
             for running in self._running.values()
             for supervisor in running.supervisors
+            for uuid in gpus_of(running.spec)
         )
 
     async def _wait_for_adopted(self) -> None:

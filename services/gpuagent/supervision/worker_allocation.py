@@ -1,20 +1,24 @@
 """Each worker's address, ledger slot and files: chosen once, kept over restarts of the agent."""
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import SegmentSpec
 from services.gpuagent.core import worker_spec
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_slot import Grant
 from services.gpuagent.core.worker_spec import WorkerEnvironment, WorkerSpec
+from services.gpuagent.shared_memory.group_counters import Counters, counters_of
 from services.gpuagent.shared_memory.shared_counters import SLOTS, SharedCounters
 from services.kit.errors import ResourceExhausted
 from services.kit.net import address_of, free_port
+from services.kit.segment import gpus_of
 
-Used = Collection[tuple[str, int]]
+Used = AbstractSet[tuple[str, int]]
 """Slots in use: (GPU, slot)."""
 
 _UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
@@ -70,6 +74,10 @@ class WorkerAllocator:
             for path, (listen, slot) in zip(paths, chosen, strict=True)
         )
 
+    def counters(self, spec: SegmentSpec) -> Counters:
+        """Return the ledger of a segment's workers: of all its GPUs."""
+        return counters_of([self.gpu_counters[uuid] for uuid in gpus_of(spec)])
+
     def settle(self, used: Used) -> None:
         """Close the accounts of slots that belong to no worker."""
         for gpu_uuid, counters in self.gpu_counters.items():
@@ -89,23 +97,31 @@ class WorkerAllocator:
         same = all(
             spec.slice_uuid == config.worker.slice_uuid
             and spec.siblings == slots
-            and (config.spec.gpu_uuid, spec.slot) not in used
+            and spec.gpu_uuids in ((), config.worker.gpu_uuids)
+            and used.isdisjoint((uuid, spec.slot) for uuid in gpus_of(config.spec))
             for spec in specs
         )
         return tuple((spec.listen, spec.slot) for spec in specs) if same else ()
 
     def _fresh(self, config: WorkerConfig, used: Used) -> Iterator[tuple[str, int]]:
-        uuid = config.spec.gpu_uuid
-        counters, first = self.gpu_counters[uuid], self._next_slot[uuid]
+        uuids = gpus_of(config.spec)
+        ledgers, first = [self.gpu_counters[uuid] for uuid in uuids], self._next_slot[uuids[0]]
         # In turn, so that a slot rests long enough for its last figures to be read.
         order = [(first + step) % SLOTS for step in range(SLOTS)]
-        free = [slot for slot in order if (uuid, slot) not in used and not counters.slot(slot).pid]
+        free = [
+            slot
+            for slot in order
+            if used.isdisjoint((uuid, slot) for uuid in uuids)
+            and not any(ledger.slot(slot).pid for ledger in ledgers)
+        ]
         if len(free) < config.spec.processes:
-            raise ResourceExhausted(f"{uuid} has {len(free)} free worker slots of {SLOTS}")
+            where = " and ".join(uuids)
+            raise ResourceExhausted(f"{where}: {len(free)} free worker slots of {SLOTS}")
         for slot in free[: config.spec.processes]:
-            self._next_slot[uuid] = slot + 1
-            # The power of its last holder does not apply to the new one.
-            counters.set_grant(slot, Grant(idle_power_w=config.idle_power_w))
+            for uuid, ledger in zip(uuids, ledgers, strict=True):
+                self._next_slot[uuid] = slot + 1
+                # The power of its last holder does not apply to the new one.
+                ledger.set_grant(slot, Grant(idle_power_w=config.idle_power_w))
             yield address_of(self.host, self._port()), slot
 
     def _port(self) -> int:
@@ -118,9 +134,11 @@ class WorkerAllocator:
     def _spec(
         self, config: WorkerConfig, listen: str, slot: int, siblings: tuple[int, ...]
     ) -> WorkerSpec:
+        first, *peers = (self.gpu_counters[uuid].path for uuid in gpus_of(config.spec))
         own = {
             "listen": listen,
-            "ledger": self.gpu_counters[config.spec.gpu_uuid].path,
+            "ledger": first,
+            "peer_ledgers": tuple(peers),
             "slot": slot,
             "siblings": siblings,
         }

@@ -18,7 +18,7 @@ from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from services.gpuagent.core.restart_policy import FailureHistory
 from services.gpuagent.core.worker_spec import ADDRESS_TAKEN, WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.shared_memory.group_counters import Counters
 from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.processes import WorkerProcess
 from services.kit.backoff import Backoff
@@ -65,7 +65,7 @@ class WorkerSupervisor:
     Attributes:
         spec: The worker's; its address changes only where another process took it.
         path: The spec file; the log lies beside it.
-        counters: Of the worker's GPU.
+        counters: Of the worker's GPUs.
         environment: Added to the worker's.
         context: Dependencies common to all supervisors.
         process: The worker, where an earlier agent started it.
@@ -77,7 +77,7 @@ class WorkerSupervisor:
 
     spec: WorkerSpec
     path: Path
-    counters: SharedCounters
+    counters: Counters
     environment: Mapping[str, str]
     context: SupervisionContext
     process: WorkerProcess | None = None

@@ -14,7 +14,7 @@ import uvloop
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.core import worker_spec
 from services.gpuagent.core.worker_spec import WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
+from services.gpuagent.shared_memory.group_counters import Counters, opened_together
 from services.gpuagent.worker.batch_executor import BatchExecutor
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
@@ -66,12 +66,12 @@ Core: TypeAlias = Intake[Any, Any, Any]
 """The model that reads requests, the device, and the core that does the work."""
 
 
-async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -> None:
+async def run(spec: WorkerSpec, counters: Counters, stop: asyncio.Event) -> None:
     """Serve one process of one segment until `stop`, or until no agent has shown life for long.
 
     Args:
         spec: What it serves.
-        counters: Of its GPU.
+        counters: Of its GPUs.
         stop: Ends it.
 
     Raises:
@@ -89,7 +89,7 @@ async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -
         raise ModelLost(failure)
 
 
-async def _work(spec: WorkerSpec, core: Core, counters: SharedCounters, stop: asyncio.Event) -> str:
+async def _work(spec: WorkerSpec, core: Core, counters: Counters, stop: asyncio.Event) -> str:
     """Run batches until `stop`, then drain; return why the model could not go on, or ""."""
 
     async def watch() -> str:
@@ -110,7 +110,7 @@ async def _work(spec: WorkerSpec, core: Core, counters: SharedCounters, stop: as
 
 
 @asynccontextmanager
-async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> AsyncIterator[Core]:
+async def _core(spec: WorkerSpec, counters: Counters, clock: Clock) -> AsyncIterator[Core]:
     """Load the model, or connect to its server, while the block runs."""
     if spec.sha256:
         try:
@@ -201,7 +201,7 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
     )
 
 
-async def _end_orphan(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -> None:
+async def _end_orphan(spec: WorkerSpec, counters: Counters, stop: asyncio.Event) -> None:
     """Set `stop` when the agent's heartbeat is older than the spec allows."""
     clock = RealClock()
     while (silent_s := clock.monotonic() - counters.heartbeat_s) < spec.orphan_timeout_s:
@@ -221,7 +221,7 @@ def launch(path: Path) -> int:
     collect_rarely()
     keep_large_blocks()
     try:
-        with opened(spec.ledger) as counters:
+        with opened_together((spec.ledger, *spec.peer_ledgers)) as counters:
             spec = with_secrets(spec)
             # Files that only the agent may read are read or open by now.
             starts_programs = isinstance(spec.runtime, ServerRuntime) and bool(spec.runtime.command)
@@ -251,7 +251,7 @@ def _bind(cores: tuple[int, ...]) -> None:
         raise RuntimeError(f"may not run on the cores {cores}: {error}") from error
 
 
-async def _until_stopped(spec: WorkerSpec, counters: SharedCounters) -> None:
+async def _until_stopped(spec: WorkerSpec, counters: Counters) -> None:
     stop = asyncio.Event()
     signals = asyncio.create_task(serve_until(stop), name="signals")
     await run(spec, counters, stop)

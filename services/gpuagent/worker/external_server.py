@@ -28,7 +28,7 @@ _CHECK_PERIOD_S: Final = 1.0
 _CHECKS_LOST: Final = 3
 _log = logs.get("worker")
 
-_BLANK: Final = re.compile(r"\{(port(?:_[1-9])?|file|api_key)\}")
+_BLANK: Final = re.compile(r"\{(port(?:_[1-9])?|file|api_key|gpu_uuids|gpus)\}")
 
 
 @dataclass(slots=True, eq=False)
@@ -178,7 +178,9 @@ async def started(spec: WorkerSpec, runtime: ServerRuntime) -> AsyncIterator[Ser
         yield Server(runtime.address, spec.api_key)
         return
     api_key = secrets.token_hex(32)
-    blanks = {"file": str(spec.file), "api_key": api_key} | _ports()
+    gpus = spec.gpu_uuids
+    held = {"gpu_uuids": ",".join(gpus), "gpus": str(len(gpus))}
+    blanks = {"file": str(spec.file), "api_key": api_key, **held} | _ports()
     command = [_filled(word, blanks) for word in runtime.command]
     environment = {name: _filled(value, blanks) for name, value in runtime.environment.items()}
     inherited = {name: value for name, value in os.environ.items() if name != _OURS}

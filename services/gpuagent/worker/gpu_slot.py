@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.core.worker_spec import WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.shared_memory.group_counters import Counters
 from services.gpuagent.worker.core.tokens import binding_latency_s
 from services.kit.clock import Clock
 from services.kit.profiles.core.profile import BatchCost
@@ -77,7 +77,7 @@ class WorkerDevice:
         clock: CLOCK_MONOTONIC and sleep.
     """
 
-    def __init__(self, spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> None:
+    def __init__(self, spec: WorkerSpec, counters: Counters, clock: Clock) -> None:
         self._spec = spec
         self._counters = counters
         self._clock = clock

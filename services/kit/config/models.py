@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from services.kit.config.access import ClientTls
 from services.kit.config.section import Address, Fraction, Name, NonNegative, Positive, Section
+from services.kit.mig import GPUS_TOGETHER
 
 _MIN_STAGES: Final = 2
 
@@ -138,7 +139,8 @@ class ServerRuntime(Section):
     Either `command` starts one for each worker, in the worker's slice and with its MPS limits; or
     one already runs at `address`. In `command` and `environment`, "{port}" stands for a free port
     at which the server must serve, "{port_1}" .. "{port_9}" for further free ones, "{file}" for
-    the variant's file.
+    the variant's file, "{gpu_uuids}" for the UUIDs of its GPUs, with commas in between, and
+    "{gpus}" for their number.
 
     Attributes:
         command: Program and arguments.
@@ -356,6 +358,45 @@ class Stage(ModelFile):
             yield "file: required, or uri"
 
 
+class Parallel(Section):
+    """Division of a language model among the GPUs of a segment, as its server divides it.
+
+    Attributes:
+        tensor: GPUs that each layer is divided among.
+        pipeline: Groups of layers, each on GPUs of its own.
+        data: Copies that take requests in turn behind the one server.
+        expert: GPUs, of the tensor x data ones, that experts are spread over instead.
+    """
+
+    tensor: Annotated[int, Field(ge=1)] = 1
+    pipeline: Annotated[int, Field(ge=1)] = 1
+    data: Annotated[int, Field(ge=1)] = 1
+    expert: Annotated[int, Field(ge=1)] = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it takes; experts are on those of tensor and data."""
+        return self.tensor * self.pipeline * self.data
+
+    def _problems(self) -> Iterator[str]:
+        if self.tensor * self.data % self.expert:
+            yield (
+                f"expert: experts are spread over GPUs of tensor x data, {self.tensor * self.data},"
+                f" which {self.expert} does not divide"
+            )
+
+
+def _together(value: int) -> int:
+    if value > GPUS_TOGETHER[-1]:
+        raise ValueError(
+            f"must be {GPUS_TOGETHER[-1]} at most: a segment's GPUs are of one node, and models "
+            "over several nodes are not served"
+        )
+    if value not in GPUS_TOGETHER:
+        raise ValueError(f"must be one of {', '.join(map(str, GPUS_TOGETHER))}")
+    return value
+
+
 class Variant(ModelFile):
     """One trained network for a model's task.
 
@@ -372,6 +413,9 @@ class Variant(ModelFile):
             proportion): mu-Serve's weight of the variant in the clock loop. None: 1; of a profile
             `language`, its two phases' by their time.
         runtime: Runtime that executes it.
+        gpus: Whole GPUs of one node that each of its segments holds; at `runtime.address`, those
+            that the server holds.
+        parallel: How it is divided among them. None: each layer is, by tensor parallelism.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -381,9 +425,17 @@ class Variant(ModelFile):
     max_batch: Annotated[int, Field(ge=1)] | None = None
     clock_sensitivity: Fraction | None = None
     runtime: Runtime = OnnxRuntime()
+    gpus: Annotated[int, AfterValidator(_together)] = 1
+    parallel: Parallel | None = None
+
+    @property
+    def division(self) -> Parallel:
+        """Its division among its GPUs."""
+        return self.parallel or Parallel(tensor=self.gpus)
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
+        yield from self._problems_of_gpus()
         elsewhere = isinstance(self.runtime, ServerRuntime) or (
             isinstance(self.runtime, GenerativeRuntime) and self.runtime.resource
         )
@@ -406,6 +458,22 @@ class Variant(ModelFile):
             yield ("uri",), self
         elif not isinstance(self.runtime, ServerRuntime) and self.given:
             yield ("file",), self
+
+    def _problems_of_gpus(self) -> Iterator[str]:
+        if self.division.gpus != self.gpus:
+            yield (
+                f"parallel: tensor x pipeline x data is {self.division.gpus}, and gpus is "
+                f"{self.gpus}"
+            )
+        if self.gpus == 1:
+            return
+        if not isinstance(self.runtime, ServerRuntime):
+            yield (
+                f"gpus: a model on several is run by a server (runtime openai or external), not by "
+                f"{self.runtime.kind}"
+            )
+        if self.profile.kind != "language":
+            yield f"gpus: the profile of a model on several is language, not {self.profile.kind}"
 
     def _problems_of_stages(self) -> Iterator[str]:
         if len(self.stages) < _MIN_STAGES:

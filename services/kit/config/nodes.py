@@ -109,7 +109,8 @@ class Node(Endpoint):
         worker_host: Address that workers bind and routers connect to.
         worker_user: User that workers run as, by name or number, where the agent is root: it must
             be able to read models and the workers' certificates. None: the agent's.
-        allow_mig_mode: Whether the agent may enable MIG mode on an idle GPU.
+        allow_mig_mode: Whether the agent may enable MIG mode on an idle GPU. None: of simulated
+            ones. False: these stay whole, as segments on several GPUs need them.
         allow_clocks: Whether the agent may lock SM clocks (always for simulated GPUs).
         clock_loop: "miad": the agent lowers SM clocks below the plan's while requests meet the
             SLO; it must be allowed to lock clocks. "off": only plans set clocks.
@@ -136,7 +137,7 @@ class Node(Endpoint):
     state_dir: Path = Path("out/state")
     worker_host: str = "127.0.0.1"
     worker_user: Annotated[str, Field(pattern=r"^[a-z0-9_][a-z0-9_.-]{0,31}$")] | None = None
-    allow_mig_mode: bool = False
+    allow_mig_mode: bool | None = None
     allow_clocks: bool = False
     clock_loop: Annotated[Literal["off", "miad"], BeforeValidator(_yaml_off)] = "off"
     clock_floor: ClockRatio = 0.5

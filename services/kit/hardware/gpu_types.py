@@ -205,6 +205,15 @@ class GpuTable(GpuModel):
         return Geometry(self.geometry.memory_slices, tuple(kinds))
 
     @property
+    def uncut(self) -> Geometry:
+        """The geometry with MIG mode off."""
+        return whole_geometry(
+            compute_slices=max(kind.compute_slices for kind in self.geometry.kinds),
+            sm_count=self.sm_count,
+            memory_bytes=self.memory_bytes,
+        )
+
+    @property
     def fp16_tflops_per_sm(self) -> float:
         """Peak of one SM, 1e12 operations/s."""
         return self.peak.fp16_tflops / self.sm_count

@@ -34,7 +34,7 @@ from services.planner.adapters.wire.convert_energy import check_energy, counters
 from services.planner.adapters.wire.convert_node import check_drifts, node_from
 from services.planner.core.accounting import counters as energy
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.online_search.measurement import SegmentCounters
+from services.planner.core.online_search.measurement import NO_COUNTS, SegmentCounters
 
 _log = logs.get("agents")
 
@@ -421,8 +421,14 @@ def _goes_on(
 
 
 def _counters(energy: Iterable[inventory_pb2.GpuEnergy]) -> dict[str, SegmentCounters]:
-    return {
-        each.segment_id: SegmentCounters(each.requests, each.batches, each.busy_s, each.active_j)
-        for gpu in energy
-        for each in gpu.segments
-    }
+    """Return the work of each segment; one of several GPUs is in the account of each of them."""
+    found: dict[str, SegmentCounters] = {}
+    for each in (each for gpu in energy for each in gpu.segments):
+        before = found.get(each.segment_id, NO_COUNTS)
+        found[each.segment_id] = SegmentCounters(
+            before.requests + each.requests,
+            before.batches + each.batches,
+            max(before.busy_s, each.busy_s),
+            before.energy_j + each.active_j,
+        )
+    return found

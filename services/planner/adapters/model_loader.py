@@ -37,6 +37,7 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
                     clock_sensitivity=clock_sensitivity(variant),
                     max_batch=variant.max_batch,
                     context_tokens=_context_tokens(variant),
+                    gpus=variant.gpus,
                 )
                 for variant_name, variant in model.variants.items()
             ),

@@ -2,6 +2,7 @@
 
 from services.kit import config
 from services.kit.grouping import grouped
+from services.kit.segment import gpus_of
 from services.planner.core.accounting.site import INTENSITY, Site, embodied_carbon
 from services.planner.core.cycle.cluster_state import ClusterState
 
@@ -20,7 +21,7 @@ def site_of(state: ClusterState, embodied: config.Embodied | None, name: str) ->
         return None
     gpus = node.gpus if node else ()
     specs = (run.spec for run in node.segments) if node else ()
-    held = grouped((spec.gpu_uuid, (spec.model, spec.placement)) for spec in specs)
+    held = grouped((uuid, (spec.model, spec.placement)) for spec in specs for uuid in gpus_of(spec))
     return Site(
         name,
         settings.zone,

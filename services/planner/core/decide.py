@@ -38,7 +38,8 @@ from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.problem.validation import check
 from services.planner.core.service_level import Violation
-from services.planner.core.strategies import PIPELINED, REGISTRY
+from services.planner.core.strategies import COMPLETE, REGISTRY
+from services.planner.core.strategies.single_slices import of_one_slice
 
 _LEAVING = (SegmentState.DRAINING, SegmentState.QUARANTINED)
 
@@ -308,7 +309,7 @@ def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
         each
         for each in running(snapshot)
         if each.segment_id not in leaving
-        and each.gpu_uuid in gpus
+        and gpus.issuperset(each.gpu_uuids)
         and each.kind.throughput_rps > 0
         and (each.kind.model, each.kind.variant) in offered
     )
@@ -344,7 +345,7 @@ def _decision(
     before = running(snapshot)
     spare = BridgeRoom(problem.gpus, new_id)
     pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
-    in_use = Counter(pools[uuid] for uuid in {segment.gpu_uuid for segment in target})
+    in_use = Counter(pools[uuid] for uuid in {uuid for each in target for uuid in each.gpu_uuids})
     found = score.score(problem, configuration, in_use=in_use)
     return Decision(
         problem=problem,
@@ -364,14 +365,14 @@ def _decision(
 
 
 def _left_out(snapshot: Snapshot) -> Iterator[Condition]:
-    """Yield the models that are unserved because their strategy plans no pipelines."""
-    known = " or ".join(sorted(PIPELINED))
+    """Yield the models that are unserved because their strategy plans none of their variants."""
+    known = " or ".join(sorted(COMPLETE))
     for model in snapshot.models:
-        if snapshot.strategy not in PIPELINED and all(v.pipeline for v in model.variants):
+        if snapshot.strategy not in COMPLETE and not any(map(of_one_slice, model.variants)):
             yield Condition(
                 ConditionKind.STRATEGY_WITHOUT_PIPELINES,
                 f"model/{model.name}",
-                f"{model.name}: every variant is a pipeline, and {snapshot.strategy} plans none: "
-                f"choose {known}",
+                f"{model.name}: every variant is a pipeline or on several GPUs, and "
+                f"{snapshot.strategy} plans neither: choose {known}",
                 "planner.strategy",
             )

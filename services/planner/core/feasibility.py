@@ -9,6 +9,7 @@ from cinquefoil.planner.v1.records import Plan, PlannedSegment
 from services.kit.errors import InvalidArgument
 from services.kit.grouping import grouped, summed
 from services.kit.profiles.core.profile import BatchCost, Times, batch_times_s
+from services.kit.segment import gpus_of
 from services.planner.core.model import (
     Gpu,
     Model,
@@ -36,7 +37,7 @@ def lacks(
     """
     known = {gpu.uuid: gpu for gpu in gpus}
     offered = variants_of(models)
-    by_gpu = grouped(((each.node, each.spec.gpu_uuid), each) for each in segments)
+    by_gpu = grouped(((each.node, uuid), each) for each in segments for uuid in gpus_of(each.spec))
     return tuple(
         fault
         for (node, uuid), here in by_gpu.items()
@@ -70,11 +71,15 @@ def left_of(
     segments: Iterable[PlannedSegment], gpus: Iterable[Gpu], models: Iterable[Model]
 ) -> tuple[PlannedSegment, ...]:
     """Return the segments of a plan that the fleet can still hold."""
-    gpus, models = tuple(gpus), tuple(models)
-    by_gpu = grouped((each.spec.gpu_uuid, each) for each in segments)
-    return tuple(
-        segment for here in by_gpu.values() if not lacks(here, gpus, models) for segment in here
-    )
+    segments, gpus, models = tuple(segments), tuple(gpus), tuple(models)
+    by_gpu = grouped((uuid, each) for each in segments for uuid in gpus_of(each.spec))
+    lost = {
+        each.spec.segment_id
+        for here in by_gpu.values()
+        if lacks(here, gpus, models)
+        for each in here
+    }
+    return tuple(segment for segment in segments if segment.spec.segment_id not in lost)
 
 
 def check(segments: Sequence[PlannedSegment]) -> None:
@@ -157,6 +162,7 @@ def placed(
         gpu_uuid=gpu.uuid,
         placement=spec.placement,
         share=share,
+        peers=spec.peer_gpu_uuids,
     )
 
 
@@ -182,6 +188,7 @@ def _kind(spec: SegmentSpec, gpu: Gpu, offered: Variants, clock_mhz: int) -> Seg
         clock_mhz=clock_mhz,
         stage=stage,
         times_s=times_s,
+        gpus=len(gpus_of(spec)),
     )
 
 
@@ -189,10 +196,10 @@ def _measured(
     spec: SegmentSpec, gpu: Gpu, variant: Variant, clock_mhz: int
 ) -> tuple[BatchCost | None, Times]:
     """Return the cost of a full batch, and the times of batches; None: unknown."""
-    if spec.stage >= len(variant.stages):
+    gpus, kind = len(gpus_of(spec)), gpu.pool.type
+    if spec.stage >= len(variant.stages) or gpus != variant.gpus:
         return None, ()
-    kind = gpu.pool.type
-    shape = kind.shape(kind.geometry.kind(spec.placement.profile))
+    shape = kind.shape(kind.geometry.kind(spec.placement.profile), gpus)
     ratio = clock_mhz / kind.max_clock_mhz if 0 < clock_mhz < kind.max_clock_mhz else 1.0
     _, profile = variant.stages[spec.stage]
 

@@ -16,8 +16,8 @@ from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentState
 from cinquefoil.planner.v1.records import NodeOrder
 from services.kit import config
 from services.kit.errors import FailedPrecondition
-from services.kit.segment import plain, some_of
-from services.planner.core.known_nodes import GpuPower, KnownNodes, NodeRoutes
+from services.kit.segment import gpus_of, plain, some_of
+from services.planner.core.known_nodes import GpuPower, KnownNodes, NodeRoutes, together
 from services.planner.core.model import Gpu, GpuType, Pool
 
 MAX_OWNED_GPUS = 1024
@@ -410,7 +410,12 @@ class Fleet:
         return NodeRoutes(
             {run.spec.segment_id: run.endpoints for run in serving},
             self.settings[node.name].pue if node.pue is None else node.pue,
-            {run.spec.gpu_uuid: powers.get(run.spec.gpu_uuid, GpuPower()) for run in serving},
+            {
+                run.spec.gpu_uuid: together(
+                    powers.get(uuid, GpuPower()) for uuid in gpus_of(run.spec)
+                )
+                for run in serving
+            },
         )
 
     def _given_up_s(self, name: str, left_s: float) -> float:

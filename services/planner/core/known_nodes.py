@@ -1,6 +1,6 @@
 """Known nodes: those of the deployment file, and those that joined without it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,14 @@ class GpuPower(NamedTuple):
     limit_w: float = 0.0
 
 
+def together(powers: Iterable[GpuPower]) -> GpuPower:
+    """Return the power of the GPUs of one segment; its limit where that of each is known."""
+    held = tuple(powers)
+    known = all(each.limit_w for each in held)
+    limit_w = sum(each.limit_w for each in held) if known else 0.0
+    return GpuPower(sum(each.idle_w for each in held), limit_w)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRoutes:
     """A node's contribution to routes.
@@ -36,7 +44,7 @@ class NodeRoutes:
     Attributes:
         endpoints: "host:port" of the workers of each serving segment, by segment id.
         pue: PUE of the node.
-        powers: Power of the GPUs with those segments, by UUID.
+        powers: Power of the GPUs of those segments, by UUID of a segment's first.
     """
 
     endpoints: Mapping[str, tuple[str, ...]]

@@ -58,15 +58,15 @@ class GpuType:
         # Kinds and pools are dictionary keys everywhere; hashing a geometry each time is slow.
         return hash(self.name)
 
-    def shape(self, kind: SliceProfile) -> SliceShape:
-        """Return the shape of a slice of `kind`, as profiles need it."""
+    def shape(self, kind: SliceProfile, gpus: int = 1) -> SliceShape:
+        """Return the shape of a slice of `kind`, or of several whole GPUs, as profiles need it."""
         return SliceShape(
             gpu=self.name,
             profile=kind.name,
             compute_slices=kind.compute_slices,
-            sm_count=kind.sm_count,
+            sm_count=gpus * kind.sm_count,
             gpu_sm_count=self.sm_count,
-            memory_bytes=kind.memory_bytes,
+            memory_bytes=gpus * kind.memory_bytes,
             context_power_w=self.context_power_w,
             max_power_w=self.max_power_w,
             core_gmacs_per_s=self.core_gmacs_per_s,
@@ -168,6 +168,7 @@ class Variant:
         clock_sensitivity: Clock sensitivity, 0 (none) .. 1 (in proportion).
         max_batch: Largest batch that its file allows; None: no limit.
         context_tokens: Most tokens of a prompt and its answer; None: not stated.
+        gpus: Whole GPUs of one node that each of its segments holds.
     """
 
     name: str
@@ -178,6 +179,7 @@ class Variant:
     clock_sensitivity: float = 1.0
     max_batch: int | None = None
     context_tokens: int | None = None
+    gpus: int = 1
 
     @property
     def clock_sensitivities(self) -> tuple[float, ...]:
@@ -258,6 +260,7 @@ class SegmentKind:
             while 1, 2, .. processes of the segment run, s; empty: `latency_s`, the worst case.
         token_times: Times of a text while a full batch is generated; None: the profile has no
             tokens.
+        gpus: GPUs of one node that a segment holds; above 1 each as a whole.
     """
 
     model: str
@@ -274,6 +277,7 @@ class SegmentKind:
     stage: PipelineStage = IN_ONE_PIECE
     times_s: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     token_times: TokenTimes | None = field(default=None, repr=False)
+    gpus: int = 1
 
     def __hash__(self) -> int:
         # Kinds are dictionary keys everywhere; most of them differ in these already.
@@ -311,6 +315,7 @@ class Segment:
         placement: Placement of its slice.
         share: Share of its queue's load, 0..1: of the model's load, or at later stages of a
             pipeline of the load that earlier stages pass on.
+        peers: Further GPUs of the node that it holds as a whole.
     """
 
     segment_id: str
@@ -319,6 +324,12 @@ class Segment:
     gpu_uuid: str
     placement: Placement
     share: float
+    peers: tuple[str, ...] = ()
+
+    @property
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """Every GPU that it holds, or holds a slice of."""
+        return (self.gpu_uuid, *self.peers)
 
     @property
     def spec(self) -> SegmentSpec:
@@ -332,6 +343,7 @@ class Segment:
             gpu_uuid=self.gpu_uuid,
             placement=self.placement,
             stage=self.kind.stage.index,
+            peer_gpu_uuids=self.peers,
         )
 
     @property
@@ -372,6 +384,8 @@ class Problem:
         accuracy_price: Emissions that a percentage point of accuracy of a request is worth, by
             model, gCO2e; missing: CLOVER's lambda says it.
         pools: Number of GPUs per pool.
+        node_sizes: Per pool, how many of its nodes have how many GPUs of it; empty while no
+            variant takes several GPUs.
     """
 
     gpus: tuple[Gpu, ...]
@@ -386,9 +400,17 @@ class Problem:
     placement: PlacementRule = "least_change"
     accuracy_price: Mapping[str, float] = field(default_factory=dict)
     pools: Counter[Pool] = field(init=False, compare=False, repr=False)
+    node_sizes: Mapping[Pool, Counter[int]] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pools", _counted(gpu.pool for gpu in self.gpus))
+        together = any(variant.gpus > 1 for model in self.models for variant in model.variants)
+        object.__setattr__(self, "node_sizes", _node_sizes(self.gpus) if together else {})
+
+    def groups(self, pool: Pool, gpus: int) -> int:
+        """Return how many groups of so many GPUs the nodes of a pool have."""
+        sizes = self.node_sizes.get(pool, Counter())
+        return sum(count * (size // gpus) for size, count in sizes.items())
 
 
 def _counted(pools: Iterable[Pool]) -> Counter[Pool]:
@@ -399,6 +421,13 @@ def _counted(pools: Iterable[Pool]) -> Counter[Pool]:
     for number, count in numbers.items():
         counted[seen[number]] += count
     return counted
+
+
+def _node_sizes(gpus: Iterable[Gpu]) -> dict[Pool, Counter[int]]:
+    sizes: dict[Pool, Counter[int]] = {}
+    for (_, pool), size in Counter((gpu.node, gpu.pool) for gpu in gpus).items():
+        sizes.setdefault(pool, Counter())[size] += 1
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)

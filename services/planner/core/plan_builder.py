@@ -52,16 +52,17 @@ def build_plan(
         degraded=decision.degraded,
         conditions=decision.conditions,
         clocks_mhz={
-            segment.gpu_uuid: segment.kind.clock_mhz
+            uuid: segment.kind.clock_mhz
             for segment in decision.target
             if segment.kind.clock_mhz
+            for uuid in segment.gpu_uuids
         },
     )
 
 
 def _parked(decision: Decision) -> tuple[Gpu, ...]:
     """Return the GPUs without planned segments."""
-    used = {segment.gpu_uuid for segment in decision.target}
+    used = {uuid for segment in decision.target for uuid in segment.gpu_uuids}
     return tuple(gpu for gpu in decision.problem.gpus if gpu.uuid not in used)
 
 

@@ -26,7 +26,7 @@ from services.gpuagent.core.transaction_rules import (
     PriorState,
     before,
     check,
-    gpu_of,
+    named_gpus,
     outstanding,
     undo,
 )
@@ -162,7 +162,7 @@ def test_a_slice_is_named_twice_whether_it_comes_or_goes() -> None:
         check(change_of(CreateSlice(UUID, HALF[0]), DestroySlice(UUID, HALF[0])), node)
 
 
-@pytest.mark.parametrize("action", [each for each in EVERY_ACTION if gpu_of(each)])
+@pytest.mark.parametrize("action", [each for each in EVERY_ACTION if named_gpus(each)])
 def test_a_gpu_that_the_node_lacks_is_refused(action: Action) -> None:
     """Every action that names a GPU is checked."""
     with pytest.raises(NotFound, match=f"no GPU {UUID}") as refused:
@@ -172,7 +172,14 @@ def test_a_gpu_that_the_node_lacks_is_refused(action: Action) -> None:
 
 def test_a_segment_may_be_stopped_by_its_id_alone() -> None:
     """To stop a segment names no GPU."""
-    assert [gpu_of(each) for each in EVERY_ACTION] == [UUID, UUID, UUID, "", UUID, UUID]
+    assert [named_gpus(each) for each in EVERY_ACTION] == [
+        (UUID,),
+        (UUID,),
+        (UUID,),
+        (),
+        (UUID,),
+        (UUID,),
+    ]
     check(change_of(StopSegment("s", UNDO_GRACE)), node_of([], []))
 
 

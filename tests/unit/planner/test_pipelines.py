@@ -24,7 +24,7 @@ from services.planner.core.placement.placement import place
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
-from services.planner.core.strategies import PIPELINED, REGISTRY
+from services.planner.core.strategies import COMPLETE, REGISTRY
 from services.planner.core.strategies.exact import exact
 from tests.support.examples import examples
 from tests.support.planner import fleets
@@ -148,7 +148,7 @@ def test_a_stage_without_segments_serves_nothing() -> None:
     assert judged.unserved_rps["vision"] == pytest.approx(60.0)
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY.keys() - PIPELINED))
+@pytest.mark.parametrize("name", sorted(REGISTRY.keys() - COMPLETE))
 def test_other_strategies_leave_pipelines_out(name: str) -> None:
     found = REGISTRY[name](posed((8.0, 12.0), 60.0, 2, plain=True))
 
@@ -161,4 +161,6 @@ def test_a_plan_says_why_a_model_of_pipelines_alone_is_not_served() -> None:
 
     degraded = decide(snapshot, Planner(strategy="base"), iter("abc").__next__).degraded
 
-    assert "vision: every variant is a pipeline, and base plans none: choose exact" in degraded
+    assert (
+        "vision: every variant is a pipeline or on several GPUs, and base plans neither" in degraded
+    )

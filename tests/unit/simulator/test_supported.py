@@ -47,6 +47,7 @@ SIMULATED = [
     "carbon.replay.start",
     "carbon.replay.speedup",
     "nodes.zone",
+    "nodes.allow_mig_mode",
     "nodes.control",
     "nodes.pue",
     "models.slo.percentile",
@@ -69,6 +70,11 @@ SIMULATED = [
     "models.variants.load_s",
     "models.variants.max_batch",
     "models.variants.clock_sensitivity",
+    "models.variants.gpus",
+    "models.variants.parallel.tensor",
+    "models.variants.parallel.pipeline",
+    "models.variants.parallel.data",
+    "models.variants.parallel.expert",
     "planner.strategy",
     "planner.online.evaluate_s",
     "planner.horizon.length_s",
@@ -144,7 +150,7 @@ NO_MEANING = {
         nodes.workers.failure_window_s router.worker_dead_after_s
     """,
     "no provider is queried": "carbon.zones.provider_forecast",
-    "of real GPUs": "nodes.allow_mig_mode nodes.allow_clocks nodes.mps",
+    "of real GPUs": "nodes.allow_clocks nodes.mps",
     "of a loop or discipline that is refused": """
         nodes.clock_floor models.overtaking_s predictor
     """,

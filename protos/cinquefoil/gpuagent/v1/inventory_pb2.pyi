@@ -342,6 +342,7 @@ class SegmentSpec(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    PEER_GPU_UUIDS_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """Unique over the deployment and over time; chosen by the planner."""
     model: _builtins.str
@@ -368,6 +369,12 @@ class SegmentSpec(_message.Message):
         threads, and no bound on memory.
         """
 
+    @_builtins.property
+    def peer_gpu_uuids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Further GPUs of the same node that it runs on, each as a whole, besides `gpu_uuid`: the parts
+        of one language model. All are then uncut, and so is `gpu_uuid`. Empty: one GPU.
+        """
+
     def __init__(
         self,
         *,
@@ -380,10 +387,11 @@ class SegmentSpec(_message.Message):
         placement: Global___Placement | None = ...,
         limits: _abc.Iterable[Global___MpsLimit] | None = ...,
         stage: _builtins.int = ...,
+        peer_gpu_uuids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "gpu_uuid", b"gpu_uuid", "limits", b"limits", "model", b"model", "placement", b"placement", "processes", b"processes", "segment_id", b"segment_id", "stage", b"stage", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "gpu_uuid", b"gpu_uuid", "limits", b"limits", "model", b"model", "peer_gpu_uuids", b"peer_gpu_uuids", "placement", b"placement", "processes", b"processes", "segment_id", b"segment_id", "stage", b"stage", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -195,6 +195,9 @@ class SegmentSpec:
             of its threads, and no bound on memory.
         stage: Which part of the variant, where it is a pipeline: its stages are numbered from 0 to
             63 at most. 0 for a variant in one piece.
+        peer_gpu_uuids: Further GPUs of the same node that it runs on, each as a whole, besides
+            `gpu_uuid`: the parts of one language model. All are then uncut, and so is `gpu_uuid`.
+            Empty: one GPU.
     """
 
     segment_id: str = ""
@@ -206,6 +209,7 @@ class SegmentSpec:
     placement: Placement = Placement()
     limits: tuple[MpsLimit, ...] = ()
     stage: int = 0
+    peer_gpu_uuids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

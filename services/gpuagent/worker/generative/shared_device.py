@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from services.gpuagent.core.worker_spec import WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.shared_memory.group_counters import Counters
 from services.gpuagent.worker.core.tokens import Shares
 from services.gpuagent.worker.generative.server_load import ServerLoad
 from services.gpuagent.worker.gpu_slot import Batch, Ran, WorkerDevice
@@ -31,7 +31,7 @@ class Stay:
 class SharedDevice(WorkerDevice):
     """The device as one worker process sees it that decodes several requests at a time."""
 
-    def __init__(self, spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> None:
+    def __init__(self, spec: WorkerSpec, counters: Counters, clock: Clock) -> None:
         super().__init__(spec, counters, clock)
         self._shares = Shares()
         self._since_s = 0.0

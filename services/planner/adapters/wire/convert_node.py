@@ -30,6 +30,7 @@ from services.kit.segment import (
     MOST_PROCESSES,
     check_name,
     check_spec,
+    gpus_of,
     whole_number,
 )
 from services.planner.core.cycle.environment import NodeChange
@@ -227,12 +228,13 @@ def _running_from(
     segment = from_message(message, Segment)
     spec = segment.spec
     check_spec(spec)
-    if (spec.gpu_uuid, spec.placement) not in slices:
-        raise InvalidArgument.at(
-            "node.segments.spec",
-            f"{spec.segment_id} runs on {spec.placement} of GPU "
-            f"{spec.gpu_uuid!r}, a slice that the node does not have",
-        )
+    for uuid in gpus_of(spec):
+        if (uuid, spec.placement) not in slices:
+            raise InvalidArgument.at(
+                "node.segments.spec",
+                f"{spec.segment_id} runs on {spec.placement} of GPU {uuid!r}, a slice that the "
+                "node does not have",
+            )
     _check_length("node.segments.endpoints", message.endpoints, MOST_PROCESSES)
     for endpoint in segment.endpoints:
         if not whole_number(endpoint.rpartition(":")[2], _MOST_PORT):

@@ -160,7 +160,7 @@ def _alone(problem: Problem, model: Model) -> Iterator[SegmentKind]:
 
 def _energy_j(profile: Profile, kind: SegmentKind, segments: int, load_rps: float) -> float:
     """Return the active energy per request, J, with batches as full as a load makes them."""
-    shape = kind.pool.type.shape(whole(kind.pool))
+    shape = kind.pool.type.shape(whole(kind.pool), kind.gpus)
     costs = [profile.batch(shape, size, 1) for size in range(1, kind.batch_size + 1)]
     full = BatchCost(kind.latency_s, kind.energy_j * kind.batch_size)
     known = [cost or full for cost in costs]  # an unmeasured size counts as a full batch

@@ -21,7 +21,7 @@ from services.planner.core.model import Configuration, Segment
 from services.planner.core.online_search.measurement import Measurement, measured
 from services.planner.core.online_search.search import PROPOSE, OnlineSearch
 from services.planner.core.strategies import REGISTRY
-from services.planner.core.strategies.without_pipelines import without_pipelines
+from services.planner.core.strategies.single_slices import single_slices
 from services.planner.core.triggers import Trigger
 
 Interrupted = Callable[[], bool]
@@ -90,7 +90,7 @@ class OnlineSearchLoop:
     async def _begun(self, now: Snapshot) -> OnlineSearch:
         """Return a search that knows earlier measurements and what runs."""
         profiled = self._state.with_profiles(now)
-        problem = without_pipelines(await self._planning.posed(profiled))
+        problem = single_slices(await self._planning.posed(profiled))
         search = OnlineSearch(problem, self._state.beliefs, propose=PROPOSE[now.strategy])
         measurement = self._ran(problem.running, now)
         if measurement is not None:

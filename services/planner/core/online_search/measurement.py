@@ -87,7 +87,7 @@ def _expected(
 ) -> BatchCost | None:
     """Return the profile's cost of a batch of `items` on average, interpolated."""
     gpu = kind.pool.type
-    shape: SliceShape = gpu.shape(gpu.geometry.kind(kind.profile))
+    shape: SliceShape = gpu.shape(gpu.geometry.kind(kind.profile), kind.gpus)
     clock_ratio = kind.clock_mhz / gpu.max_clock_mhz if kind.clock_mhz else 1.0
     low, high = math.floor(items), math.ceil(items)
     smaller = profile.batch(shape, max(1, low), processes, clock_ratio=clock_ratio)

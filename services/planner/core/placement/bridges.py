@@ -41,14 +41,17 @@ def bridges(
         room: Where they may be.
         running: Segments that run.
         target: Segments of the plan.
-        kinds: What bridges may be, best first.
+        kinds: What bridges may be, best first; those of several GPUs are left out.
         missing_rps: Capacity to make up for by queue, req/s.
     """
     wanted_mhz = clocks(target)
-    taken = grouped((each.gpu_uuid, each.placement) for each in (*running, *target))
+    taken = grouped(
+        (uuid, each.placement) for each in (*running, *target) for uuid in each.gpu_uuids
+    )
     usable = [gpu for gpu in room.gpus if gpu.clock_mhz == wanted_mhz.get(gpu.uuid, 0)]
     for queue, lacking_rps in missing_rps.items():
-        wanted, rps = [kind for kind in kinds if kind.queue == queue], lacking_rps
+        wanted = [kind for kind in kinds if kind.queue == queue and kind.gpus == 1]
+        rps = lacking_rps
         while rps > 0 and (site := next(_sites(wanted, usable, taken), None)):
             gpu, kind, placement = site
             taken.setdefault(gpu.uuid, []).append(placement)

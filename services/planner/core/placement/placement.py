@@ -9,6 +9,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.grouping import grouped, summed
 from services.planner.core.model import Configuration, Gpu, Pool, Problem, Segment, SegmentKind
 from services.planner.core.placement.layout_assignment import LayoutAtClock, Running, assign_layouts
+from services.planner.core.placement.node_groups import UNCUT, Groups, assign_groups
 from services.planner.core.placement.power_aware import (
     Sensitivities,
     SlicePlace,
@@ -45,14 +46,23 @@ def place(
         raise FailedPrecondition("the configuration's slices do not fit on the fleet")
     running = _running(problem)
     known = sensitivities(problem) if problem.placement == "power_aware" else None
+    groups = assign_groups(problem, configuration.segments, running)
+    held = {uuid for uuids in groups for uuid in uuids}
     spots: dict[SlicePlace, SegmentKind] = {}
     for pool, fewest in needed.items():
-        gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool}
-        wanted = {kind: n for kind, n in configuration.segments.items() if kind.pool == pool}
-        most = _most_gpus(problem.objective, pool, fewest, len(gpus), len(gpus.keys() & running))
+        gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool and gpu.uuid not in held}
+        wanted = {
+            kind: n
+            for kind, n in configuration.segments.items()
+            if kind.pool == pool and kind.gpus == 1
+        }
+        if not wanted:
+            continue
+        left = fewest - (problem.pools[pool] - len(gpus))
+        most = _most_gpus(problem.objective, pool, left, len(gpus), len(gpus.keys() & running))
         sites = assign_layouts(gpus.values(), running, wanted, most_gpus=most)
         spots |= _fill(sites, gpus, running, wanted, known)
-    return tuple(_segments(problem, configuration, spots, new_id))
+    return tuple(_segments(problem, configuration, spots, groups, new_id))
 
 
 def _most_gpus(objective: Objective, pool: Pool, fewest: int, owned: int, in_use: int) -> int:
@@ -70,7 +80,7 @@ def _most_gpus(objective: Objective, pool: Pool, fewest: int, owned: int, in_use
 
 def clocks(segments: Iterable[Segment]) -> dict[str, int]:
     """Return the SM clock of each GPU with segments, by UUID, MHz; 0: not lowered."""
-    return {segment.gpu_uuid: segment.kind.clock_mhz for segment in segments}
+    return {uuid: each.kind.clock_mhz for each in segments for uuid in each.gpu_uuids}
 
 
 def _running(problem: Problem) -> Running:
@@ -78,7 +88,8 @@ def _running(problem: Problem) -> Running:
     rows: dict[SegmentKind, Row] = {}
     for segment in problem.running:
         what = rows.get(segment.kind) or rows.setdefault(segment.kind, row(segment.kind))
-        running.setdefault(segment.gpu_uuid, {})[segment.placement] = what
+        for uuid in segment.gpu_uuids:
+            running.setdefault(uuid, {})[segment.placement] = what
     return running
 
 
@@ -149,6 +160,7 @@ def _segments(
     problem: Problem,
     configuration: Configuration,
     spots: Mapping[SlicePlace, SegmentKind],
+    groups: Groups,
     new_id: Callable[[], str],
 ) -> Iterator[Segment]:
     before: dict[str, dict[tuple[Placement, Row], str]] = {}
@@ -159,6 +171,8 @@ def _segments(
         there.setdefault((segment.placement, what), segment.segment_id)
     shares = shares_of(configuration)
     places = grouped((uuid, (placement, kind)) for (uuid, placement), kind in spots.items())
+    peers = {first: rest for first, *rest in groups}
+    places |= {uuids[0]: [(UNCUT, kind)] for uuids, kind in groups.items()}
     for gpu in problem.gpus:
         there = before.get(gpu.uuid, {})
         for placement, kind in sorted(places.get(gpu.uuid, ()), key=lambda each: each[0].start):
@@ -169,6 +183,7 @@ def _segments(
                 gpu_uuid=gpu.uuid,
                 placement=placement,
                 share=shares[kind],
+                peers=tuple(peers.get(gpu.uuid, ())),
             )
 
 

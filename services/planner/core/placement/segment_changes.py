@@ -76,8 +76,14 @@ def sort_changes(
     coming = _by_gpu(segment for segment in target if segment.segment_id not in kept)
     standing = _by_gpu(running)
     wanted = _by_gpu(target)
+    joined = _joined([*leaving.values(), *coming.values()])
+    for uuids in map(sorted, joined):
+        old = dict.fromkeys(each for uuid in uuids for each in leaving.get(uuid, ()))
+        new = dict.fromkeys(each for uuid in uuids for each in coming.get(uuid, ()))
+        _add_slice(changes, list(old), list(new), models)
+    apart = {gpu for uuids in joined for gpu in uuids}
     for gpu in gpus:
-        if gpu.uuid not in leaving and gpu.uuid not in coming:
+        if gpu.uuid in apart or (gpu.uuid not in leaving and gpu.uuid not in coming):
             continue
         site = _Site(
             gpu,
@@ -88,6 +94,17 @@ def sort_changes(
         )
         site.sort(changes, models)
     return changes
+
+
+def _joined(changing: Iterable[Sequence[Segment]]) -> list[set[str]]:
+    """Return the sets of GPUs that change together: those of segments that hold several."""
+    found: list[set[str]] = []
+    for segment in dict.fromkeys(each for here in changing for each in here if each.peers):
+        uuids = {*segment.gpu_uuids}
+        touched = [each for each in found if each & uuids]
+        found = [each for each in found if not each & uuids]
+        found.append(uuids.union(*touched))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +166,8 @@ def _add_slice(
     served = {segment.kind.queue for segment in new}
     if not new:
         changes.surplus += old
+    elif not old:
+        changes.warm += new
     elif served.issuperset(s.kind.queue for s in old) and _fit_together([*old, *new], models):
         changes.warm += new
         changes.relieved += old
@@ -161,13 +180,16 @@ def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:
 
     Conservative: requires that each variant could host all processes with the largest batch.
     """
+    if len({frozenset(segment.gpu_uuids) for segment in segments}) > 1:
+        return False
     processes = sum(segment.kind.processes for segment in segments)
     batch_size = max(segment.kind.batch_size for segment in segments)
     variants = variants_of(models)
     for segment in segments:
         kind = segment.kind
         variant = variants.get((kind.model, kind.variant))
-        shape = kind.pool.type.shape(kind.pool.type.geometry.kind(kind.profile))
+        slice_kind = kind.pool.type.geometry.kind(kind.profile)
+        shape = kind.pool.type.shape(slice_kind, kind.gpus)
         if variant is None or kind.stage.index >= len(variant.stages):
             return False
         if variant.stages[kind.stage.index][1].batch(shape, batch_size, processes) is None:
@@ -176,7 +198,7 @@ def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:
 
 
 def _by_gpu(segments: Iterable[Segment]) -> dict[str, list[Segment]]:
-    return grouped((segment.gpu_uuid, segment) for segment in segments)
+    return grouped((uuid, segment) for segment in segments for uuid in segment.gpu_uuids)
 
 
 def _slots(segments: Iterable[Segment]) -> frozenset[Placement]:

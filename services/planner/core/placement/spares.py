@@ -149,7 +149,7 @@ class _Room:
         self.segments = list(target)
         self._problem = problem
         self._new_id = new_id
-        self._taken = grouped((each.gpu_uuid, each) for each in self.segments)
+        self._taken = grouped((uuid, each) for each in self.segments for uuid in each.gpu_uuids)
         self._running = {
             (each.gpu_uuid, each.placement, row(each.kind)): each.segment_id
             for each in problem.running
@@ -165,7 +165,8 @@ class _Room:
             if spare is None:
                 return len(self.segments) > before
             self.segments.append(spare)
-            self._taken.setdefault(spare.gpu_uuid, []).append(spare)
+            for uuid in spare.gpu_uuids:
+                self._taken.setdefault(uuid, []).append(spare)
 
     def _best(self, model: Model, avoid: frozenset[str], missing_rps: float) -> Segment | None:
         """Return the smallest spare that covers the missing load; None: there is no room."""
@@ -224,9 +225,23 @@ class _Room:
                 fitting = [place for place in places if not geometry.problem((*layout, place))]
                 fitting.sort(key=lambda place: place not in gpu.slices)
                 free[kind.profile] = next(iter(fitting), None)
-            place = free[kind.profile]
-            if place is not None:
-                yield Segment("", kind, gpu.node, gpu.uuid, place, 0.0)
+            place, peers = free[kind.profile], self._peers(gpu, kind)
+            if place is not None and len(peers) == kind.gpus - 1:
+                yield Segment("", kind, gpu.node, gpu.uuid, place, 0.0, peers)
+
+    def _peers(self, first: Gpu, kind: SegmentKind) -> tuple[str, ...]:
+        """Return free GPUs of a node beside the first for a segment; fewer: there are no more."""
+        if kind.gpus == 1 or first.uuid in self._taken:
+            return ()
+        free = (
+            gpu.uuid
+            for gpu in self._problem.gpus
+            if gpu.node == first.node
+            and gpu.pool == first.pool
+            and gpu.uuid != first.uuid
+            and gpu.uuid not in self._taken
+        )
+        return tuple(islice(free, kind.gpus - 1))
 
 
 def _demanding(model: Model) -> bool:

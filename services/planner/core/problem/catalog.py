@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.config import Objective
+from services.kit.mig import WHOLE
 from services.kit.profiles.core.language import TokenProfile, TokenTimes
 from services.kit.profiles.core.profile import (
     BatchCost,
@@ -117,6 +118,7 @@ def _kind(place: Place, point: Point, clock_ratio: float) -> SegmentKind:
         stage=place.stage,
         times_s=point.times_s,
         token_times=point.token_times,
+        gpus=place.variant.gpus,
     )
 
 
@@ -184,17 +186,20 @@ def _worthy(place: Place, grid: _Grid, limits: _Limits) -> list[Point]:
 
 def _points(place: Place, grid: _Grid, limits: _Limits) -> Iterator[Point]:
     """Yield every point of a place that keeps the rule."""
-    limit = place.variant.max_batch
+    limit, gpus = place.variant.max_batch, place.variant.gpus
+    if gpus > 1 and place.slice_kind.name != WHOLE:
+        return  # CUDA shows a process one MIG device at most, and no NVLink
     sizes = grid.batch_sizes
     sizes = sizes if limit is None else tuple(dict.fromkeys(min(n, limit) for n in sizes))
-    profile, shape = place.profile, place.pool.type.shape(place.slice_kind)
+    profile, shape = place.profile, place.pool.type.shape(place.slice_kind, gpus)
+    most = grid.max_processes if gpus == 1 else 1
     language = profile if isinstance(profile, TokenProfile) else None
 
     @cache
     def batch(items: int, busy: int) -> BatchCost | None:
         return profile.batch(shape, items, busy, clock_ratio=grid.clock_ratio)
 
-    for processes, batch_size in product(range(1, grid.max_processes + 1), sizes):
+    for processes, batch_size in product(range(1, most + 1), sizes):
         cost = batch(batch_size, processes)
         if cost is None or cost.latency_s > limits.batch_s:
             continue

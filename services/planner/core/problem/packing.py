@@ -23,16 +23,40 @@ def gpus_needed(problem: Problem, segments: Mapping[SegmentKind, int]) -> dict[P
     A GPU has one clock: segments of different clocks share none.
     """
     groups: dict[tuple[Pool, int], Counter[str]] = {}
+    together: Counter[tuple[Pool, int]] = Counter()
     for kind, count in segments.items():
-        groups.setdefault((kind.pool, kind.clock_mhz), Counter())[kind.profile] += count
+        if kind.gpus > 1:
+            together[kind.pool, kind.gpus] += count
+        else:
+            groups.setdefault((kind.pool, kind.clock_mhz), Counter())[kind.profile] += count
+    if not all(problem.groups(pool, gpus) >= n for (pool, gpus), n in nested(together).items()):
+        return None
     owned = problem.pools
     needed: dict[Pool, int] = {}
+    for (pool, gpus), count in together.items():
+        needed[pool] = needed.get(pool, 0) + gpus * count
     for (pool, _), slices in groups.items():
         layouts = pack(pool.type.geometry, frozenset((+slices).items()))
         needed[pool] = needed.get(pool, 0) + sum(count for _, count in layouts)
         if needed[pool] > owned[pool]:
             return None
-    return needed
+    return needed if all(needed[pool] <= owned[pool] for pool in needed) else None
+
+
+def nested(together: Mapping[tuple[Pool, int], int]) -> dict[tuple[Pool, int], int]:
+    """Return the groups of each size, those inside larger ones included, that segments take.
+
+    Nodes hold segments of several GPUs if, for each size, they have as many groups: each size
+    divides the next (`services.kit.mig.GPUS_TOGETHER`), so that the largest first wastes none.
+    """
+    return {
+        (pool, gpus): sum(
+            count * (size // gpus)
+            for (where, size), count in together.items()
+            if where == pool and size >= gpus
+        )
+        for pool, gpus in together
+    }
 
 
 @lru_cache(maxsize=65536)

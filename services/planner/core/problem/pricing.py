@@ -37,8 +37,8 @@ from services.planner.core.problem.catalog import Place, dedicated, in_time, who
 from services.planner.core.problem.latency_rule import admissible_rps, most_rps
 from services.planner.core.problem.validation import check
 
-Row = tuple[str, str, Pool, str, int, int, int]
-"""Identity of a segment kind: model, variant, pool, slice, batch size, processes, stage.
+Row = tuple[str, str, Pool, str, int, int, int, int]
+"""Identity of a segment kind: model, variant, pool, slice, batch size, processes, stage, GPUs.
 
 Without the clock: a segment keeps running when its GPU changes its clock.
 """
@@ -54,12 +54,13 @@ def row(kind: SegmentKind) -> Row:
         kind.batch_size,
         kind.processes,
         kind.stage.index,
+        kind.gpus,
     )
 
 
 def gpcs(kind: SegmentKind) -> int:
     """Return the compute slices that a segment takes."""
-    return kind.pool.type.geometry.kind(kind.profile).compute_slices
+    return kind.gpus * kind.pool.type.geometry.kind(kind.profile).compute_slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +334,8 @@ def worthwhile(
 
 def _in_time(problem: Problem, model: Model, kind: SegmentKind) -> bool:
     served = model.demand_rps > 0 and kind.throughput_rps > 0
-    return served and in_time(problem.objective, model, kind)
+    fits = kind.gpus == 1 or problem.groups(kind.pool, kind.gpus) > 0
+    return served and fits and in_time(problem.objective, model, kind)
 
 
 def _scaled(goals: Goals) -> Goals:
@@ -376,7 +378,7 @@ def baseline_gco2e(problem: Problem, model: Model) -> float:
 
 def _baseline(problem: Problem, model: Model, kind: SegmentKind) -> float:
     usable_rps = problem.objective.max_utilisation * kind.throughput_rps
-    gpus = max(1, math.ceil(model.demand_rps / usable_rps))
+    gpus = kind.gpus * max(1, math.ceil(model.demand_rps / usable_rps))
     idle_j = gpus * kind.pool.type.context_power_w / model.demand_rps
     energy_j = (kind.energy_j + idle_j) * kind.pool.pue
     return carbon_gco2e(energy_j, problem.objective.baseline_intensity_gco2e_per_kwh)

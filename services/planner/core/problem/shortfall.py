@@ -1,11 +1,21 @@
 """Conditions of a degraded plan: the promises it cannot keep, and why."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.config import Objective
-from services.planner.core.model import GpuType, Model, Pool, Problem, Score, SegmentKind
+from services.kit.mig import GPUS_TOGETHER, WHOLE
+from services.kit.profiles.core.language import TokenProfile
+from services.planner.core.model import (
+    GpuType,
+    Model,
+    Pool,
+    Problem,
+    Score,
+    SegmentKind,
+    Variant,
+)
 from services.planner.core.problem.catalog import Place, measure
 
 _MIN_SHARE = 1e-6
@@ -24,25 +34,28 @@ def shortfalls(problem: Problem, score: Score) -> tuple[Condition, ...]:
 
 def unservable(
     models: Iterable[Model],
-    types: Iterable[GpuType],
+    types: Mapping[GpuType, int],
     objective: Objective,
     batch_sizes: Sequence[int],
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the settings, below `models`, of models that no GPU can serve, and why.
 
-    No variant runs on any of the types, or none keeps the latency rule.
+    A variant runs on none of the types, or none keeps the latency rule.
 
     Args:
         models: Models with their profiles.
-        types: Types of all possible GPUs; empty: unknown, and no model is refused.
+        types: Types of all possible GPUs, and how many of each one node has at most; empty:
+            unknown, and no model is refused.
         objective: Its `latency_share` is theta.
         batch_sizes: Batch sizes that a segment may have.
     """
     pools = [Pool(each, "", 1.0, 0.0) for each in types]
     for model in models:
-        kinds = tuple(_kinds(model, pools, batch_sizes))
-        if pools and not kinds:
-            yield (model.name, "variants"), _nowhere(pool.type.name for pool in pools)
+        kinds = [
+            kind for kind in _kinds(model, pools, batch_sizes) if kind.gpus <= types[kind.pool.type]
+        ]
+        if pools:
+            yield from _unplaced(model, kinds, types, batch_sizes)
         at = (model.name, "slo", "latency_s")
         yield from ((at, why) for why in _tokens_too_slow(model, kinds, objective))
         fastest_s: dict[tuple[str, Pool], dict[int, float]] = {}
@@ -70,9 +83,50 @@ def unservable(
             )
 
 
+def _unplaced(
+    model: Model,
+    kinds: Iterable[SegmentKind],
+    types: Mapping[GpuType, int],
+    batch_sizes: Sequence[int],
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the variants without a kind, or all of them as one, and what would hold them."""
+    names = [each.name for each in types]
+    placed = {kind.variant for kind in kinds}
+    left = [variant for variant in model.variants if variant.name not in placed]
+    enough = {each.name: _enough_gpus(each, types, batch_sizes) for each in left}
+    if not placed:
+        hint = next(filter(None, enough.values()), "")
+        yield (model.name, "variants"), _nowhere(names) + hint
+        return
+    for variant in left:
+        why = f"was not profiled on {_listed(names)}, or does not fit there{enough[variant.name]}"
+        yield (model.name, "variants", variant.name), why
+
+
+def _enough_gpus(variant: Variant, types: Mapping[GpuType, int], batch_sizes: Sequence[int]) -> str:
+    """Return what to change so that a variant fits, as text; "": nothing is known to help."""
+    sizes = GPUS_TOGETHER if isinstance(variant.profile, TokenProfile) else ()
+    for gpus in (each for each in sizes if each >= variant.gpus):
+        for kind, most in types.items():
+            whole = max(kind.geometry.kinds, key=lambda each: each.sm_count)
+            shape = kind.shape(whole, gpus)
+            if variant.profile.batch(shape, min(batch_sizes), 1) is None:
+                continue
+            held = f"{gpus} x {kind.name} of one node would hold it"
+            if gpus > most:
+                return f"; {held}, and the largest has {most}"
+            if gpus > 1 and whole.name != WHOLE:
+                held += ", with nodes.<n>.allow_mig_mode: false"
+            return f"; {held}" + (f": gpus: {gpus}" if gpus > variant.gpus else "")
+    return ""
+
+
 def _nowhere(types: Iterable[str]) -> str:
-    names = ", ".join(sorted(set(types)))
-    return f"no variant was profiled on {names}, or none fits there"
+    return f"no variant was profiled on {_listed(types)}, or none fits there"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(set(names)))
 
 
 def _tokens_too_slow(
@@ -95,7 +149,7 @@ def _tokens_too_slow(
 
 
 def _unserved(problem: Problem, score: Score) -> Iterator[Condition]:
-    possible = {kind.model for kind in problem.catalog}
+    possible = {kind.model for kind in problem.catalog if _has_nodes(problem, kind)}
     for model in problem.models:
         missing_rps = score.unserved_rps.get(model.name, 0.0)
         if missing_rps <= _MIN_SHARE * model.demand_rps:
@@ -110,6 +164,11 @@ def _unserved(problem: Problem, score: Score) -> Iterator[Condition]:
                 f"served in time: {_counted(problem)} too few{_predicted(model, score)}",
                 f"models.{model.name}.slo.latency_s",
             )
+
+
+def _has_nodes(problem: Problem, kind: SegmentKind) -> bool:
+    """Return whether a node has as many GPUs as a segment takes."""
+    return kind.gpus == 1 or problem.groups(kind.pool, kind.gpus) > 0
 
 
 def _counted(problem: Problem) -> str:
@@ -135,7 +194,8 @@ def _no_kind(problem: Problem, model: Model) -> Condition:
     """Return why the catalog has no kind for a model: too slow everywhere, or never profiled."""
     subject = f"model/{model.name}"
     pools = tuple(dict.fromkeys(gpu.pool for gpu in problem.gpus))
-    kinds = _kinds(model, pools, problem.batch_sizes)
+    known = _kinds(model, pools, problem.batch_sizes)
+    kinds = (kind for kind in known if _has_nodes(problem, kind))
     fastest = min(kinds, key=lambda kind: kind.latency_s, default=None)
     if fastest is None:
         return Condition(

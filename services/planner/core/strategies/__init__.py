@@ -14,12 +14,12 @@ from services.planner.core.strategies.infadapter import infadapter
 from services.planner.core.strategies.oracle import oracle
 from services.planner.core.strategies.parvagpu.strategy import parvagpu
 from services.planner.core.strategies.random_search import random_search
-from services.planner.core.strategies.without_pipelines import in_one_piece
+from services.planner.core.strategies.single_slices import on_single_slices
 
 Strategy = Callable[[Problem], Configuration]
 
-PIPELINED = frozenset({"exact"})
-"""Strategies that plan pipelines; the others leave them out."""
+COMPLETE = frozenset({"exact"})
+"""Strategies that plan pipelines and models on several GPUs; the others leave them out."""
 
 BY_OBJECTIVE = frozenset({"annealing", "exact", "oracle", "random"})
 """Strategies that look for the best objective; the others decide by a rule of their own."""
@@ -36,5 +36,5 @@ _ALL: Mapping[str, Strategy] = {
 }
 
 REGISTRY: Mapping[str, Strategy] = {
-    name: each if name in PIPELINED else in_one_piece(each) for name, each in _ALL.items()
+    name: each if name in COMPLETE else on_single_slices(each) for name, each in _ALL.items()
 }

@@ -30,14 +30,15 @@ def exclusive(
         problem: Fleet, models and objective; its catalog is not used.
         slices: Returns the slices of each GPU of a pool.
         variants: Returns the variants of a model to choose from; a slice hosts the one with the
-            least energy per request.
+            least energy per request, of those that take one GPU.
     """
     known = prices(problem)
 
     def host(pool: Pool, slice_kind: SliceProfile) -> Callable[[Model], SegmentKind | None]:
         @cache
         def hosted(model: Model) -> SegmentKind | None:
-            places = (Place(model, each, pool, slice_kind) for each in variants(model))
+            alone = (each for each in variants(model) if each.gpus == 1)
+            places = (Place(model, each, pool, slice_kind) for each in alone)
             kinds = [kind for place in places if (kind := dedicated(problem, place)) is not None]
             return min(kinds, key=lambda kind: kind.energy_j, default=None)
 

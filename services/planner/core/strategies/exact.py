@@ -20,7 +20,7 @@ from services.planner.core.strategies.annealing import annealing
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.co2opt import co2opt
 from services.planner.core.strategies.exact_program import TINY, Formulation
-from services.planner.core.strategies.without_pipelines import without_pipelines
+from services.planner.core.strategies.single_slices import single_slices
 
 FEW_GPUS = 32
 RELATIVE_GAP = 1e-3
@@ -50,7 +50,7 @@ def exact(problem: Problem) -> Configuration:
     if found is not None and _near_optimum(found, tolerance) and _in_time(known, found):
         return with_spare_slices(known, found)
     left_s = max(0.0, problem.time_limit_s - watch.time_s)
-    plain = replace(without_pipelines(problem), time_limit_s=max(left_s, TINY))
+    plain = replace(single_slices(problem), time_limit_s=max(left_s, TINY))
     return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
 
 
@@ -99,8 +99,8 @@ def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[Segment
             yield kind
 
 
-def _place(kind: SegmentKind) -> tuple[str, Pool, str, int]:
-    return kind.model, kind.pool, kind.profile, kind.clock_mhz
+def _place(kind: SegmentKind) -> tuple[str, Pool, str, int, int]:
+    return kind.model, kind.pool, kind.profile, kind.clock_mhz, kind.gpus
 
 
 def _best(

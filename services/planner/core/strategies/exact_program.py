@@ -10,11 +10,14 @@ h, maximal layout c and variant w:
 
     x_s * demand <= rho * throughput_s * n_s          sum_s x_s + u_m = 1, u_m <= z   (s: stage 0)
     sum of x_s over a pipeline's stage i = over its stage 0, for every i > 0
-    sum_{s of phk} n_s <= sum_c count(c, k) * y_phc   sum_hc y_phc <= N_p
+    sum_{s of phk} n_s <= sum_c count(c, k) * y_phc   sum_hc y_phc + sum_s g_s * n_s <= N_p
+    sum_{s: g_s >= g} g_s / g * n_s <= G_pg, the groups of g GPUs that the nodes of p have
     sum_s x_s * shortfall_s <= v_m                    load_w * b_w <= t
     sum_{s of w} x_s <= b_w, if none of w runs; else, with most_r the most segments it can use,
     sum_{s of r} n_s - running_r <= most_r * b_w, for each row r of w
     d_r >= sum_{s of r} n_s - running_r               q_pk >= sum_{s of pk} n_s - existing_pk
+
+Segments of g_s > 1 whole GPUs are in the last two, and in no layout.
 
 Goals, one after the other: the least z, the least unserved load, the least accuracy below the
 floor, the best objective; where GPUs are all that counts, then the fewest compute slices, then the
@@ -84,9 +87,13 @@ class Formulation:
 
     @property
     def blocks(self) -> Blocks | None:
-        """The models' knapsacks of segments; None if a model has pipelines or no segment."""
+        """The models' knapsacks of segments; None if these are not all there is.
+
+        A model may have no segment, or pipelines, or segments of several GPUs.
+        """
         block = self._models(list(self.known.models))
-        if len({*block}) < len(self.known.models) or any(kind.stage.of > 1 for kind in self.kinds):
+        coupled = any(kind.stage.of > 1 or kind.gpus > 1 for kind in self.kinds)
+        if coupled or len({*block}) < len(self.known.models):
             return None
         return Blocks(
             counts=self.counts,
@@ -250,9 +257,11 @@ class Formulation:
     def _add_gpus(self) -> None:
         """Limit segments by the slices of GPUs; each GPU has one layout and one clock."""
         program = self.program
-        groups, at = _distinct((kind.pool, kind.clock_mhz, kind.profile) for kind in self.kinds)
+        single = [index for index, kind in enumerate(self.kinds) if kind.gpus == 1]
+        kinds = [self.kinds[index] for index in single]
+        groups, at = _distinct((kind.pool, kind.clock_mhz, kind.profile) for kind in kinds)
         slices = program.rows(len(groups), high=0.0)
-        program.terms(slices[at], self.counts, 1.0)
+        program.terms(slices[at], self.counts[single], 1.0)
         rows = dict(zip(groups, slices, strict=True))
         fleet: dict[Pool, Numbers] = {}
         for pool, clock_mhz in dict.fromkeys(group[:2] for group in groups):
@@ -266,6 +275,27 @@ class Formulation:
             for column, layout in zip(columns, layouts, strict=True):
                 places = ((pool, clock_mhz, placement.profile) for placement in layout)
                 program.terms([rows[each] for each in places if each in rows], column, -1.0)
+        self._add_groups(fleet)
+
+    def _add_groups(self, fleet: dict[Pool, Numbers]) -> None:
+        """Limit segments of several GPUs by the nodes, and let each take its GPUs."""
+        program, problem = self.program, self.known.problem
+        limits: dict[tuple[Pool, int], int] = {}
+        several = [(kind, int(n)) for kind, n in zip(self.kinds, self.counts, strict=True)]
+        several = [(kind, column) for kind, column in several if kind.gpus > 1]
+        for kind, column in several:
+            pool, gpus = kind.pool, kind.gpus
+            if pool not in fleet:
+                fleet[pool] = program.rows(1, high=problem.pools[pool])
+            program.terms(fleet[pool], column, gpus)
+            points = gpus * self.known.gpu_points(pool)
+            self._cost[column] = self._cost.get(column, 0.0) + points
+            if (pool, gpus) not in limits:
+                limits[pool, gpus] = int(program.rows(1, high=problem.groups(pool, gpus))[0])
+        for kind, column in several:
+            for (pool, gpus), limit in limits.items():
+                if pool == kind.pool and gpus <= kind.gpus:
+                    program.terms(limit, column, kind.gpus // gpus)
 
     def _add_changes(self) -> None:
         """Price segments to start and slices to create."""

@@ -192,7 +192,7 @@ def test_batches_are_as_large_as_the_time_between_tokens_allows() -> None:
 
 def test_an_objective_of_the_first_token_that_no_gpu_meets_is_named() -> None:
     model = replace(TEXT, slo_first_token_s=1e-3)
-    types = (H100.type,)
+    types = {H100.type: 1}
 
     (_, why), *_ = unservable([model], types, Objective(), (1, 8))
 
@@ -201,7 +201,7 @@ def test_an_objective_of_the_first_token_that_no_gpu_meets_is_named() -> None:
 
 def test_no_model_is_refused_where_no_gpu_type_is_known() -> None:
     """A deployment for nodes that join names no GPU: whether they fit is seen when they do."""
-    assert not [*unservable([TEXT], (), Objective(), (1, 8))]
+    assert not [*unservable([TEXT], {}, Objective(), (1, 8))]
 
 
 def test_a_long_prompt_keeps_clocks_at_which_its_first_token_is_late_out() -> None:

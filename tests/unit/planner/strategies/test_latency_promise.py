@@ -90,7 +90,7 @@ def test_annealing_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_objective_that_no_variant_can_meet_is_named_with_the_fastest_time() -> None:
     hopeless, fine = fleets.model("hopeless", slo_s=0.001), fleets.model("fine", slo_s=1.0)
-    found = dict(unservable([hopeless, fine], [fleets.gpu_type()], Objective(), (1, 8)))
+    found = dict(unservable([hopeless, fine], {fleets.gpu_type(): 1}, Objective(), (1, 8)))
     assert found.keys() == {("hopeless", "slo", "latency_s")}
     (why,) = found.values()
     assert "no variant can meet 1 ms: the fastest, v0, takes 1.157 ms per batch" in why
