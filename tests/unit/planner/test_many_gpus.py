@@ -1,7 +1,7 @@
 """Plans of models on several GPUs of one node: placed, moved and stopped as one."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count, product
 
@@ -165,7 +165,7 @@ def running_ids(segments: Sequence[Segment]) -> Iterator[str]:
     return (each.segment_id for each in segments)
 
 
-def _named() -> object:
+def _named() -> Callable[[], str]:
     numbers = count()
     return lambda: f"new{next(numbers)}"
 
