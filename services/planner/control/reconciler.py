@@ -9,6 +9,7 @@ from functools import partial
 
 from cinquefoil.planner.v1.records import Plan, PlanState
 from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.grouping import grouped
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
@@ -169,9 +170,9 @@ class Reconciler:
             standing.failed = newest
         plans = [newest] if is_active or not standing.active else [newest, standing.active]
         await self._publisher.restore(plans)
-        nodes = frozenset(segment.node for plan in plans for segment in plan.segments)
+        planned = grouped((each.node, each.spec.segment_id) for p in plans for each in p.segments)
         now_s = self._state.clock.monotonic()
-        self._state.fleet.expect(nodes, now_s, self._publisher.routed_before)
+        self._state.fleet.expect(planned, now_s, self._publisher.routed_before)
         if standing.active is not None:
             standing.wanted = remembered(standing.active, gpus, fixed)
 

@@ -7,7 +7,7 @@ could be carried out there.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -22,6 +22,9 @@ from services.planner.core.model import Gpu, GpuType, Pool
 
 MAX_OWNED_GPUS = 1024
 """GPUs that are one node's, present ones and replaced ones: a report of ever new ones ends."""
+
+MAX_OWNED_SEGMENTS = 8192
+"""Segments that are one node's, ended ones, too: twice as many as a report may have."""
 
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
@@ -113,9 +116,8 @@ class Fleet:
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
         self._running: dict[str, Segment] = {}
-        self._nodes_of: dict[
-            str, str
-        ] = {}  # by GPU UUID and segment id: the last node to report it
+        self._segments_of: dict[str, dict[str, None]] = {}  # by node: its latest, in that order
+        self._node_of: dict[str, str] = {}  # of each of those segments
         self._offers: dict[str, tuple[tuple[object, ...], tuple[Gpu, ...]]] = {}
         self.revision = 0
         self.routed_revision = 0
@@ -170,6 +172,8 @@ class Fleet:
     def _drop(self, name: str) -> None:
         self._forget(self.node(name))
         self.disown(name)
+        for segment_id in self._segments_of.pop(name, ()):
+            del self._node_of[segment_id]
         self._members.pop(name, None)
         self.settings.drop(name)
         self._change()
@@ -192,18 +196,22 @@ class Fleet:
         return None if member is None else member.routed
 
     def expect(
-        self, nodes: frozenset[str], now_s: float, routed: Mapping[str, NodeRoutes] | None = None
+        self,
+        planned: Mapping[str, Iterable[str]],
+        now_s: float,
+        routed: Mapping[str, NodeRoutes] | None = None,
     ) -> None:
-        """Expect nodes that a plan from before a restart uses, as if they had just left.
+        """Expect nodes that plans from before a restart use, as if they had just left.
 
         Args:
-            nodes: Names of the nodes.
+            planned: Segments that the plans have there, by node: no other may claim them.
             now_s: Monotonic time, s.
             routed: Contribution of nodes to the routes from before the restart: a node that comes
                 back unchanged changes no route.
         """
-        for name in nodes & self.settings.keys():
+        for name in planned.keys() & self.settings.keys():
             self._members.setdefault(name, _Member(None, now_s, (routed or {}).get(name)))
+            self._own(name, planned[name])
 
     def report(self, node: Node, now_s: float) -> bool:
         """Record a node's report; return whether anything in it is new.
@@ -236,7 +244,7 @@ class Fleet:
         routed = self._routed(node)
         self._members[node.name] = _Member(node, None, routed)
         self._running.update((run.spec.segment_id, run) for run in node.segments)
-        self._nodes_of.update(dict.fromkeys(_identities(node), node.name))
+        self._own(node.name, (run.spec.segment_id for run in node.segments))
         self.revision += 1
         if routed != (None if before is None else before.routed):
             self.routed_revision += 1
@@ -247,14 +255,23 @@ class Fleet:
         return True
 
     def _forget(self, node: Node | None) -> None:
-        """Remove a node's reported GPUs and segments."""
+        """Remove a node's reported GPUs and segments; they stay its own."""
         if node is None:
             return
         self._offers.pop(node.name, None)
-        for identity in _identities(node):
-            if self._nodes_of.get(identity) == node.name:
-                del self._nodes_of[identity]
-                self._running.pop(identity, None)
+        for run in node.segments:
+            self._running.pop(run.spec.segment_id, None)
+
+    def _own(self, name: str, segment_ids: Iterable[str]) -> None:
+        """Record that segments are of a node, also while its agent restarts and has none yet."""
+        own = self._segments_of.setdefault(name, {})
+        for segment_id in segment_ids:
+            if self._node_of.setdefault(segment_id, name) == name:
+                own.pop(segment_id, None)
+                own[segment_id] = None
+        while len(own) > MAX_OWNED_SEGMENTS:
+            oldest = next(iter(own))
+            del own[oldest], self._node_of[oldest]
 
     def _check_identities(self, node: Node) -> None:
         """Refuse GPUs and segments of another node, be it here or not, and GPUs without end."""
@@ -273,9 +290,9 @@ class Fleet:
                     f"{owner}",
                 )
         for run in node.segments:
-            identity = run.spec.segment_id
-            if (name := self._nodes_of.get(identity, node.name)) != node.name:
-                raise FailedPrecondition.at("node", f"{identity} is of node {name}")
+            segment_id = run.spec.segment_id
+            if (name := self._node_of.get(segment_id, node.name)) != node.name:
+                raise FailedPrecondition.at("node", f"{segment_id} is of node {name}")
 
     def leave(self, name: str, now_s: float) -> None:
         """Record that a node's stream broke."""
@@ -427,11 +444,6 @@ class Fleet:
 
     def _lost_after_s(self, name: str) -> float:
         return self.settings[name].orphan_timeout_s * _LOST_SHARE
-
-
-def _identities(node: Node) -> tuple[str, ...]:
-    """Return the UUIDs of a node's GPUs, and the ids of its segments."""
-    return (*(gpu.uuid for gpu in node.gpus), *(run.spec.segment_id for run in node.segments))
 
 
 # One object per value: GPUs of a pool are compared quickly.

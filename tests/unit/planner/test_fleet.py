@@ -4,6 +4,8 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import (
     Placement,
@@ -15,7 +17,7 @@ from cinquefoil.gpuagent.v1.records import (
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry
-from services.planner.core.fleet import MAX_OWNED_GPUS, Fleet, Node, NodeGpu, serves
+from services.planner.core.fleet import MAX_OWNED_GPUS, MAX_OWNED_SEGMENTS, Fleet, Node, NodeGpu, serves
 from services.planner.core.known_nodes import GpuPower, NodeRoutes
 from services.planner.core.model import GpuType
 
@@ -98,7 +100,7 @@ def test_a_node_that_stays_away_is_given_up_well_before_its_workers_end() -> Non
 def test_after_a_restart_the_nodes_of_the_plan_are_waited_for() -> None:
     """A planner that starts again gives the nodes of its plan time to join."""
     joined = fleet()
-    joined.expect(frozenset({"b", "unknown"}), 0.0)
+    joined.expect({"b": (), "unknown": ()}, 0.0)
     joined.report(node("a"), 1.0)
     assert joined.unsettled_s(5.0) == pytest.approx(5.0)
     assert joined.node("b") is None
@@ -113,7 +115,7 @@ def test_a_fleet_that_is_coming_back_is_waited_for_within_bounds() -> None:
     names = [str(n) for n in range(8)]
     settings = {n: config.Node(zone="Z", control=True, orphan_timeout_s=60) for n in names}
     joined, until_s = Fleet(settings, settle_s=0.0), []
-    joined.expect(frozenset(names), 0.0)
+    joined.expect(dict.fromkeys(names, ()), 0.0)
     for number, name in enumerate(names[:-1]):
         joined.report(node(name), 6.0 * number)
         until_s.append(6.0 * number + joined.unsettled_s(6.0 * number))
@@ -151,6 +153,44 @@ def test_a_node_does_not_speak_for_anothers_segments_and_gpus() -> None:
         joined.leave("a", 1.0)  # its agent restarts
 
     assert joined.segments()["s-1"].spec.gpu_uuid == "GPU-a"
+
+
+@given(st.lists(st.sampled_from(["back", "empty", "away", "restart", "claim"]), max_size=12))
+def test_a_node_gets_back_what_is_its_own_whatever_another_claims_meanwhile(
+    events: list[str],
+) -> None:
+    """Another claims its GPU and segment: while it is away, has none yet, or a planner restarts."""
+    now = fleet()
+    honest = node("a", "Z", running("s-1", "GPU-a"))
+    now.report(honest, 0.0)
+    for at_s, event in enumerate(events, 1):
+        if event == "restart":
+            kept, now = now.owners, fleet()
+            now.owners = dict(kept)
+            now.expect({"a": ["s-1"]}, at_s)
+        elif event == "away":
+            now.leave("a", at_s)
+        elif event == "claim":
+            stolen_gpu = replace(node("b"), gpus=node("a").gpus)
+            for stolen in (node("b", "Z", running("s-1", "GPU-b")), stolen_gpu):
+                with pytest.raises(FailedPrecondition, match="is of node a"):
+                    now.report(stolen, at_s)
+        else:
+            now.report(honest if event == "back" else node("a"), at_s)
+    now.report(honest, 99.0)
+
+    assert now.segments()["s-1"].spec.gpu_uuid == "GPU-a"
+
+
+def test_a_node_that_reports_ever_new_segments_keeps_its_latest() -> None:
+    """The planner keeps whose each segment is, and no agent makes it keep them without end."""
+    joined = fleet()
+    for number in range(MAX_OWNED_SEGMENTS + 1):
+        joined.report(node("a", "Z", running(f"s-{number}", "GPU-a")), 0.0)
+
+    joined.report(node("b", "Z", running("s-0", "GPU-b")), 0.0)
+    with pytest.raises(FailedPrecondition, match="s-1 is of node a"):
+        joined.report(node("b", "Z", running("s-1", "GPU-b")), 0.0)
 
 
 def test_a_gpu_is_its_nodes_until_that_is_forgotten() -> None:
@@ -245,7 +285,7 @@ def test_a_node_that_comes_back_as_the_stored_routes_have_it_changes_none(
     """A thousand nodes that return to the next leader do not have its table made again."""
     joined = fleet()
     stored = NodeRoutes({"s-1": ("h:1",)}, 1.2, {"GPU-b": GpuPower(T4.idle_power_w, 70.0)})
-    joined.expect(frozenset("b"), 0.0, {"b": stored})
+    joined.expect({"b": ["s-1"]}, 0.0, {"b": stored})
     back = node("b")
     if reported is not None:
         segment_id, endpoint, pue = reported
