@@ -17,7 +17,14 @@ from cinquefoil.gpuagent.v1.records import (
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry
-from services.planner.core.fleet import MAX_OWNED_GPUS, MAX_OWNED_SEGMENTS, Fleet, Node, NodeGpu, serves
+from services.planner.core.fleet import (
+    MAX_OWNED_GPUS,
+    MAX_OWNED_SEGMENTS,
+    Fleet,
+    Node,
+    NodeGpu,
+    serves,
+)
 from services.planner.core.known_nodes import GpuPower, NodeRoutes
 from services.planner.core.model import GpuType
 

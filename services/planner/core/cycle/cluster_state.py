@@ -28,6 +28,7 @@ from services.planner.core.forecast.text_lengths import (
 from services.planner.core.grid_signal import GridSignal, LastIntensity, assumed_gco2e_per_kwh
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Gpu, Model, Period, Variant, variants_of
+from services.planner.core.online_search.answered_requests import AnsweredRequests
 from services.planner.core.online_search.corrected_profile import corrected
 from services.planner.core.online_search.measurement import CounterReadings, Reading
 from services.planner.core.online_search.profile_corrections import Beliefs
@@ -127,17 +128,20 @@ class ClusterState:
         """
         planner = deployment.planner
         configured_rps = {name: model.demand_rps for name, model in deployment.models.items()}
+        fleet = Fleet(deployment.nodes, planner.triggers.settle_s, deployment.join)
+        readings = CounterReadings()
         return cls(
             clock,
             changed,
             models,
-            Fleet(deployment.nodes, planner.triggers.settle_s, deployment.join),
+            fleet,
             Demand(
                 configured_rps,
                 planner.load_forecast,
                 lambda: clock.now().timestamp(),
                 planner.triggers.scale_down_s,
                 bursts_apart={model.name for model in models if stated(model)},
+                answered=AnsweredRequests(readings, fleet.segments),
             ),
             ServiceLevel(aims(deployment), planner.triggers.answers_settle_s),
             planner.objective,
@@ -146,6 +150,7 @@ class ClusterState:
                 name: assumed_gco2e_per_kwh(zone) for name, zone in deployment.carbon.zones.items()
             },
             signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),
+            readings=readings,
             fixed=fixed_inputs(models, planner, planner.objective),
             settings=planner,
             accuracy=AccuracyControl(

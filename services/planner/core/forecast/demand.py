@@ -8,14 +8,17 @@ HorizontalPodAutoscaler.
 The busiest second of a slow model is noise: at 0.2 req/s a second with a request in it is five
 times the mean. A load is therefore that of the busiest window with at least `MIN_REQUESTS` requests
 and at least one second: in a Poisson process such a window exceeds 1 + 3 / sqrt(100) = 1.3 times
-    the
-mean only by chance (3 sigma), however slow the model is.
+the mean only by chance (3 sigma), however slow the model is.
+
+Routers are believed as long as they are there: requests that no instance can answer yet are demand,
+too. Where more arrived than `MOST_PER_ANSWER` times what instances answered, by their agents'
+counts, no more than that rate is learnt, nor stays once a router has left.
 """
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.kit.config import LoadForecast
@@ -35,6 +38,12 @@ STEADY_REQUESTS = 10 * MIN_REQUESTS
 
 BURST_S = 30.0
 """Shortest window where bursts count by themselves, s: three times the longest of their windows."""
+
+MOST_PER_ANSWER = 1.5
+"""Arrivals for each answer that are believed of a router that is gone, beyond `MIN_REQUESTS`.
+
+An overloaded router that restarts leaves more than its instances can serve: none is taken away.
+"""
 
 MIN_SEEN = 0.5
 """Least share of an interval that must have been reported; otherwise it is a gap."""
@@ -75,6 +84,10 @@ class _Arrivals:
         known_s = end - self._first + 1
         return total / (known_s if total >= MIN_REQUESTS else max(known_s, self._min_span_s))
 
+    def cap(self, most_rps: float) -> None:
+        """Drop what exceeds a load."""
+        self._counts = deque((second, min(count, most_rps)) for second, count in self._counts)
+
     def forget(self, before: int) -> None:
         """Drop arrivals that no window ending at `before` or later needs."""
         needed = 0.0
@@ -106,6 +119,17 @@ class _Record:
         own[second] = own.get(second, 0.0) + count
         self.busiest[model] = max(self.busiest.get(model, 0.0), rate_rps)
 
+    def count(self, model: str) -> float:
+        """Return the arrivals of a model."""
+        return sum(self.arrivals.get(model, {}).values())
+
+    def cap(self, model: str, most_rps: float) -> None:
+        """Drop what exceeds a load of a model."""
+        if model in self.arrivals:
+            own = self.arrivals[model]
+            self.arrivals[model] = {second: min(each, most_rps) for second, each in own.items()}
+            self.busiest[model] = min(self.busiest[model], most_rps)
+
     def interval(self, model: str, start_s: float, interval_s: float, last_rps: float) -> Interval:
         """Return a model's interval for its forecaster; `last_rps`: load of its last window."""
         own = self.arrivals.get(model, {})
@@ -117,6 +141,36 @@ class _Record:
             max_rps=max(self.busiest.get(model, 0.0), last_rps),
             end_rps=sum(end) / len(end) if end else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Requests of a model in some time. Attributes: seconds, arrivals, answered."""
+
+    seconds: int = 0
+    arrivals: float = 0.0
+    answered: float = 0.0
+
+    @classmethod
+    def of(cls, records: Collection[_Record], model: str, answered: float) -> "_Seen":
+        """Return the sums of records."""
+        seconds = sum(len(each.seconds) for each in records)
+        return cls(seconds, sum(each.count(model) for each in records), answered)
+
+    def plus(self, other: "_Seen") -> "_Seen":
+        """Return the sum of both."""
+        answered = self.answered + other.answered
+        return _Seen(self.seconds + other.seconds, self.arrivals + other.arrivals, answered)
+
+    @property
+    def believed(self) -> float:
+        """Most arrivals that are believed of routers that are gone."""
+        return MOST_PER_ANSWER * self.answered + MIN_REQUESTS
+
+    @property
+    def most_rps(self) -> float:
+        """Those arrivals as a load, req/s."""
+        return self.believed / max(self.seconds, 1)
 
 
 @dataclass(slots=True)
@@ -138,13 +192,15 @@ class _Held:
 class Demand:
     """Load per model, from the routers' reports."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first have a default
         self,
         configured_rps: Mapping[str, float],
         settings: LoadForecast | None = None,
         now_s: Callable[[], float] = time.time,
         scale_down_s: float = 0.0,
+        *,
         bursts_apart: Collection[str] = (),
+        answered: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
         """Start without history.
 
@@ -156,6 +212,8 @@ class Demand:
                 models, until enough requests have arrived to rule out chance.
             bursts_apart: Models whose plans count bursts by themselves (`problem.text_rule`): their
                 load is the mean over `BURST_S` at least.
+            answered: Returns the requests that instances have answered so far, by model; None:
+                routers are believed.
         """
         settings = settings or LoadForecast()
         self._configured_rps = dict(configured_rps)
@@ -172,6 +230,9 @@ class Demand:
         self._held = {model: _Held() for model in configured_rps}
         self._records: dict[int, _Record] = {}
         self._last: _Record | None = None  # the last interval that was closed
+        self._answered = answered
+        self._answered_then: dict[str, float] = {}  # as the last interval was closed
+        self._seen: dict[str, _Seen] = {}  # in that interval
         self._open = 0  # earlier intervals are closed; reports about them are late
 
     def configure(self, configured_rps: Mapping[str, float]) -> None:
@@ -217,8 +278,27 @@ class Demand:
             record.add(second, model, count, known.rate_rps(second))
 
     def forget(self, router_id: str) -> None:
-        """Drop the reports of a router that has disconnected."""
+        """Drop the reports of a router that has disconnected, except what may be answered."""
+        self._close()
         self._reported_until_s.pop(router_id, None)
+        records = self._records.values()
+        for model, answered in self._answers().items():
+            seen = _Seen.of(records, model, answered).plus(self._seen.get(model, _Seen()))
+            if seen.arrivals > seen.believed:
+                for record in records:
+                    record.cap(model, seen.most_rps)
+                if known := self._arrivals.get(model):
+                    known.cap(seen.most_rps)
+                self._held[model] = _Held()
+
+    def _answers(self) -> dict[str, float]:
+        """Return the requests answered since the last interval was closed, by model."""
+        now = {} if self._answered is None else self._answered()
+        return {
+            model: total - self._answered_then.get(model, 0.0)
+            for model, total in now.items()
+            if model in self._configured_rps
+        }
 
     def rates_rps(self) -> dict[str, float]:
         """Return the load to provide for, req/s by model.
@@ -280,7 +360,9 @@ class Demand:
         now_s = self._now_s()
         reported_s = min(self._reported_until_s.values(), default=now_s - LATE_S)
         self._open = max(self._open, self._index(min(now_s, max(reported_s, now_s - LATE_S))))
-        for index in sorted(index for index in self._records if index < self._open):
+        closed = sorted(index for index in self._records if index < self._open)
+        most_rps = self._learnt([self._records[index] for index in closed]) if closed else {}
+        for index in closed:
             record = self._last = self._records.pop(index)
             if len(record.seconds) >= MIN_SEEN * self._interval_s:
                 start_s = index * self._interval_s
@@ -288,9 +370,22 @@ class Demand:
                 for model, forecaster in self._forecasters.items():
                     known = self._arrivals.get(model)
                     last_rps = known.rate_rps(last) if known else 0.0
+                    last_rps = min(last_rps, most_rps.get(model, math.inf))
                     forecaster.observe(record.interval(model, start_s, self._interval_s, last_rps))
                     if known:
                         known.forget(last)
+
+    def _learnt(self, closed: Sequence[_Record]) -> dict[str, float]:
+        """Cap closed intervals at what may be answered; return the loads where that was done."""
+        found = {}
+        for model, answered in self._answers().items():
+            seen = self._seen[model] = _Seen.of(closed, model, answered)
+            self._answered_then[model] = self._answered_then.get(model, 0.0) + answered
+            if seen.arrivals > seen.believed:
+                found[model] = seen.most_rps
+                for each in closed:
+                    each.cap(model, seen.most_rps)
+        return found
 
 
 def _seconds(begin_s: float, end_s: float) -> Iterator[tuple[int, float]]:

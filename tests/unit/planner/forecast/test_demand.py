@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import LoadForecast
-from services.planner.core.forecast.demand import LATE_S, Demand
+from services.planner.core.forecast.demand import LATE_S, MIN_REQUESTS, Demand
 from services.planner.core.forecast.load_forecast import MARGIN
 
 START_S = 1_800_000_000.0  # a full hour, so that intervals begin with the test
@@ -285,3 +285,94 @@ def test_a_rise_of_such_a_model_counts_within_half_a_minute(time: Time) -> None:
     report(demand, time, lambda _: 150.0, 30)
 
     assert demand.rates_rps()["digits"] >= 145
+
+
+class Instances:
+    """Requests that instances have answered: so many of what arrives, as agents count them."""
+
+    def __init__(self) -> None:
+        self.answered = 0.0
+
+    def __call__(self) -> dict[str, float]:
+        return {"digits": self.answered}
+
+
+def serving(time: Time) -> tuple[Demand, Instances]:
+    instances = Instances()
+    return Demand({"digits": 1.0}, LoadForecast(), time, 300.0, answered=instances), instances
+
+
+def pass_seconds(
+    served: tuple[Demand, Instances], seconds: int, load_rps: dict[str, int], answered_rps: float
+) -> None:
+    """Report the loads of routers, second by second, of which some is answered."""
+    (demand, instances), time = served, served[0]._now_s
+    assert isinstance(time, Time)
+    for _ in range(seconds):
+        time.pass_(1.0)
+        instances.answered += answered_rps
+        for router, rate_rps in load_rps.items():
+            demand.observe(router, {"digits": rate_rps}, 1.0)
+
+
+@pytest.mark.parametrize("lasts_s", [1, 5, 59, 60, 61, 200, 1010])
+def test_a_lie_does_not_outlast_its_router(lasts_s: int, time: Time) -> None:
+    """A hundred thousand requests a second that no instance answered go when the router goes."""
+    demand, instances = serving(time)
+    pass_seconds((demand, instances), 200, {"honest": 50}, 50)
+    pass_seconds((demand, instances), lasts_s, {"honest": 50, "liar": 100_000}, 50)
+    assert demand.rates_rps()["digits"] > 100_000  # it may be true
+    demand.forget("liar")
+
+    assert demand.rates_rps()["digits"] < 2.5 * 50
+    pass_seconds((demand, instances), 600, {"honest": 50}, 50)
+    assert demand.rates_rps()["digits"] < 1.5 * 50
+    assert demand.forecasts()["digits"].high_rps < 1.5 * 50
+
+
+@pytest.mark.parametrize("served", [1.0, 0.9, 0.7])
+@pytest.mark.parametrize("runs_s", [3, 58, 60, 61, 150])
+def test_an_honest_routers_demand_outlasts_its_restart(
+    runs_s: int, served: float, time: Time
+) -> None:
+    """Answers come a little later than requests, and some never do."""
+    demand, instances = serving(time)
+    pass_seconds((demand, instances), runs_s, {"r": 100}, 0)
+    instances.answered += served * 100 * max(runs_s - 3, 0)
+    before_rps = demand.rates_rps()["digits"]
+    demand.forget("r")
+    time.pass_(9.0)
+
+    if runs_s > 3:
+        assert demand.rates_rps()["digits"] == pytest.approx(before_rps, rel=0.1)
+
+
+@pytest.mark.parametrize("runs_s", [58, 61, 150, 1000])
+def test_an_overloaded_routers_restart_leaves_more_than_is_served(runs_s: int, time: Time) -> None:
+    """Its instances are busy with a tenth of what it has: none of them is given up meanwhile."""
+    demand, instances = serving(time)
+    pass_seconds((demand, instances), runs_s, {"r": 500}, 50)
+    demand.forget("r")
+    time.pass_(9.0)
+
+    assert 1.5 * 50 <= demand.rates_rps()["digits"] <= 3 * 50
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1, 30, 121, 200]), st.integers(0, 2000), st.floats(0, 1)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_a_restart_leaves_at_least_what_is_served(phases: list[tuple[int, int, float]]) -> None:
+    """However overloaded a router was, as much is provided as its instances answered."""
+    time = Time()
+    demand, instances = serving(time)
+    for seconds, rate_rps, share in phases:
+        pass_seconds((demand, instances), seconds, {"r": rate_rps}, share * rate_rps)
+    seconds, rate_rps, share = phases[-1]
+    demand.forget("r")
+
+    if share * rate_rps * seconds > 2 * MIN_REQUESTS and seconds > 60 * 2:
+        assert demand.rates_rps()["digits"] >= 0.99 * share * rate_rps
