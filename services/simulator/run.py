@@ -1,5 +1,6 @@
 """Composition root of the simulator: wires the services' cores together in virtual time."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -186,8 +187,11 @@ class _Suite:
     def _report(self) -> Waiting:
         """Report all arrivals to the planner, simulated or not, with their cost."""
         env, interval_s = self.timeline.env, self.deployment.router.report_interval_s
+        start_s = self._state.clock.now().timestamp()
+        seconds = range(math.ceil(start_s), math.ceil(start_s))
         while True:
             yield env.timeout(interval_s)
+            seconds = range(seconds.stop, math.floor(start_s + env.now))
             lately = self.recorder.lately()
             refused = {name: each.refused for name, each in self.router.overload().items()}
             for name, counters in self._nodes.counters().items():
@@ -204,6 +208,8 @@ class _Suite:
                     by_variant=lately.by_variant,
                     refused=refused,
                     tokens=dict(self.recorder.tokens),
+                    first_second=seconds.start,
+                    arrivals_per_s=self.recorder.per_second(seconds, start_s),
                 )
             )
             seen = self.recorder.arrived(env.now - _LOOKBACK_S, env.now)

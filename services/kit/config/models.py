@@ -543,6 +543,21 @@ class RequestLimits(Section):
     hedge_after_s: Positive | None = None
 
 
+class Dispersion(Section):
+    """Burstiness of a load, until routers have reported it.
+
+    Variance over mean of the requests that arrive in a window: 1 in a Poisson process, the square
+    of the gaps' coefficient of variation where gaps are independent.
+
+    Attributes:
+        at_1s: In windows of one second.
+        at_10s: In windows of ten seconds.
+    """
+
+    at_1s: Annotated[float, Field(ge=1, le=1e4)] = 1.0
+    at_10s: Annotated[float, Field(ge=1, le=1e4)] = 1.0
+
+
 class Model(RequestLimits):
     """A model, which clients name in `model_name`.
 
@@ -550,6 +565,7 @@ class Model(RequestLimits):
         slo: Latency objective.
         accuracy_unit: For example "top-1".
         demand_rps: Initial and minimum planned load, req/s.
+        dispersion: Initial burstiness of the load.
         discipline: Order of requests: "fcfs" (first come), "edf" (earliest deadline),
             "priority" (lowest `priority` parameter, then first come) or "ssjf" (short answers
             somewhat earlier, by predicted length; without a predictor as "fcfs").
@@ -574,6 +590,7 @@ class Model(RequestLimits):
     slo: Slo
     accuracy_unit: str = "top-1"
     demand_rps: Annotated[float, Field(gt=0, le=1e9)]
+    dispersion: Dispersion = Dispersion()
     discipline: Discipline = "fcfs"
     instance_choice: InstanceChoice = "shares"
     intensity_threshold: Threshold = 1.0

@@ -2,6 +2,7 @@
 
 import math
 
+from cinquefoil.planner.v1.records import Dispersion
 from services.kit import config
 from services.kit.config import Deployment
 from services.kit.profiles.core.profile import Profile
@@ -24,6 +25,7 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
             slo_first_token_s=model.slo.ttft_s or math.inf,
             slo_token_s=model.slo.tpot_s or math.inf,
             demand_rps=model.demand_rps,
+            dispersion=Dispersion(model.dispersion.at_1s, model.dispersion.at_10s),
             overload_weight=model.overload_weight,
             replicas_min=model.replicas_min,
             spread=model.spread,

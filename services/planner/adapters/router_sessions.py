@@ -118,6 +118,7 @@ class RouterSessions:
         link.answers.clear()
         if all(other.router_id != link.router_id for other in self._links):
             self._state.demand.forget(link.router_id)
+            self._state.burstiness.forget(link.router_id)
             self._state.lengths.forget(link.router_id)
         self._state.changed.notify()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from cinquefoil.condition.v1.records import Condition, ConditionKind
 from cinquefoil.gpuagent.v1.records import Segment as RunningSegment
 from cinquefoil.gpuagent.v1.records import SegmentState
-from cinquefoil.planner.v1.records import LoadForecast
+from cinquefoil.planner.v1.records import Dispersion, LoadForecast
 from services.kit.config import Objective
 from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition, InvalidArgument
@@ -74,6 +74,7 @@ class Circumstances:
         text_lengths: Observed usual lengths of texts by model; missing: those of the profiles.
         accuracy_price: Emissions that a point of a request's accuracy is worth, by model, gCO2e;
             missing: CLOVER's lambda says it.
+        dispersion: Burstiness of the load by model; missing: unknown.
     """
 
     strategy: str
@@ -87,6 +88,7 @@ class Circumstances:
     absent: frozenset[tuple[str, str]] = frozenset()
     text_lengths: Mapping[str, TextLength] = field(default_factory=dict)
     accuracy_price: Mapping[str, float] = field(default_factory=dict)
+    dispersion: Mapping[str, Dispersion] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

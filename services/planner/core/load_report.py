@@ -1,7 +1,7 @@
 """A router's report of its load, one window at a time."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,6 +33,9 @@ class LoadReport:
         by_variant: Answered requests, by model and variant.
         refused: Requests refused because of overload, by model.
         tokens: Tokens in and out since the router started, by model.
+        first_second: Unix second that the first of `arrivals_per_s` counts.
+        arrivals_per_s: Requests that arrived in each second that ended since the last report, by
+            model; empty: not known.
     """
 
     router_id: str
@@ -45,6 +48,8 @@ class LoadReport:
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     tokens: Mapping[str, Tokens] = field(default_factory=dict)
+    first_second: int = 0
+    arrivals_per_s: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def bounded(
@@ -80,6 +85,11 @@ def bounded(
             clamped.append(name)
         return {key: min(count, most) for key, count in given.items() if key in known}
 
+    def per_second(given: Sequence[int]) -> tuple[int, ...]:
+        if len(given) > MOST_WINDOW_S or any(count > MOST_RPS for count in given):
+            clamped.append("arrivals_per_s")
+        return tuple(min(count, int(MOST_RPS)) for count in given[: int(MOST_WINDOW_S)])
+
     def tokens(model: str, now: Tokens) -> Tokens:
         then = counted.get(model)
         if then is None or max(now.input - then.input, now.output - then.output) <= tokens_most:
@@ -109,6 +119,11 @@ def bounded(
         refused=counts("refused", report.refused, variants),
         tokens={
             model: tokens(model, now) for model, now in report.tokens.items() if model in variants
+        },
+        arrivals_per_s={
+            model: per_second(given)
+            for model, given in report.arrivals_per_s.items()
+            if model in variants
         },
     )
     return found, tuple(dict.fromkeys(clamped))

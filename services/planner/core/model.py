@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.gpuagent.v1.records import Performance, Placement, SegmentSpec, SliceProfile
+from cinquefoil.planner.v1.records import Dispersion
 from services.kit.config import Objective, PlacementRule, Spread
 from services.kit.mig import Geometry
 from services.kit.power_limits import PROCESSORS_W
@@ -194,6 +195,9 @@ class Variant:
         return self.pipeline or ((IN_ONE_PIECE, self.profile),)
 
 
+POISSON = Dispersion(at_1s=1.0, at_10s=1.0)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """A task with an SLO and a demand.
@@ -211,6 +215,7 @@ class Model:
         survive: Share of the demand that must be served after such a loss, 0..1.
         slo_first_token_s: Objective of the time to the first token, s.
         slo_token_s: Objective of the mean time between tokens, s.
+        dispersion: Burstiness of its load.
     """
 
     name: str
@@ -224,6 +229,7 @@ class Model:
     survive: float = 0.0
     slo_first_token_s: float = math.inf
     slo_token_s: float = math.inf
+    dispersion: Dispersion = POISSON
 
     @property
     def best(self) -> Variant:

@@ -79,6 +79,7 @@ def _inputs(snapshot: Snapshot) -> PlanInputs:
         accuracy_floor=snapshot.objective.accuracy_floor,
         goals=Goals(**snapshot.objective.goals.model_dump()),
         load_forecast=snapshot.load_forecast,
+        dispersion={model.name: model.dispersion for model in snapshot.models},
         staleness_s={zone: age_s for zone, age_s in snapshot.staleness_s.items() if zone in zones},
         accuracy_mean=None
         if mean is None
@@ -113,6 +114,7 @@ def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str], fixed: FixedInpu
     return Observation(
         intensity_gco2e_per_kwh=plan.inputs.intensity_gco2e_per_kwh,
         demand_rps=plan.inputs.demand_rps,
+        dispersion=plan.inputs.dispersion,
         gpus=gpus,
         segments=specs(plan),
         strategy=plan.strategy,

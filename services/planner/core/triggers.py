@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from operator import itemgetter
 
 from cinquefoil.gpuagent.v1.records import SegmentSpec
+from cinquefoil.planner.v1.records import Dispersion
 from services.kit.config import Triggers
 from services.kit.plurals import counted
 from services.kit.units import S_PER_H
@@ -113,6 +115,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
         *_broken(now),
         *_relative(Kind.DEMAND, before.demand_rps, now.demand_rps, "req/s", settings.demand_change),
         *_text_lengths(before, now),
+        *_dispersion(before, now),
         *_carbon(before, now, settings.intensity_change),
         *_accuracy_price(before, now, settings.intensity_change),
     ]
@@ -262,6 +265,20 @@ def _text_lengths(before: Observation, now: Observation) -> Iterator[Trigger]:
             longer = old is None or length.answer_tokens_worth > old.answer_tokens_worth
             was = f" ({old} before)" if old else ""
             yield Trigger(Kind.DEMAND, f"demand: {model} {length} a request{was}", longer)
+
+
+def _dispersion(before: Observation, now: Observation) -> Iterator[Trigger]:
+    """Yield models whose load is burstier or steadier than planned for."""
+    for model, new in sorted(now.dispersion.items(), key=itemgetter(0)):
+        old = before.dispersion.get(model)
+        if old is not None and old != new:
+            burstier = new.at_1s > old.at_1s or new.at_10s > old.at_10s
+            text = f"demand: dispersion of {model} {_spoken(new)} ({_spoken(old)} before)"
+            yield Trigger(Kind.DEMAND, text, burstier)
+
+
+def _spoken(dispersion: Dispersion) -> str:
+    return f"{dispersion.at_1s:.1f} at 1 s, {dispersion.at_10s:.1f} at 10 s"
 
 
 def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:

@@ -95,19 +95,21 @@ def _routes(routes: plan_pb2.ModelRoutes) -> ModelRoutes:
 
 def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.ReportLoadRequest:
     """Return the load since the last report; every account begins a new window."""
+    seconds = engine.roll_seconds()
     report = planner_pb2.ReportLoadRequest(
         router_id=router_id,
         routing_revision=engine.registry.table.revision,
         models=[
-            _load(dispatcher, engine.accounts[dispatcher.routes.model])
+            _load(dispatcher, engine.accounts[dispatcher.routes.model], seconds)
             for dispatcher in engine.registry
         ],
+        first_second=seconds.start,
     )
     report.window.FromNanoseconds(int(window_s * 1e9))
     return report
 
 
-def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
+def _load(dispatcher: Dispatcher, account: Account, seconds: range) -> planner_pb2.ModelLoad:
     window, tokens = account.stats.roll(), account.stats.total.tokens
     overload = dispatcher.overload.roll(dispatcher.now_s)
     percentiles = {*_PERCENTILES, dispatcher.routes.slo_percentile}
@@ -124,6 +126,7 @@ def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
         overloaded_s=overload.overloaded_s,
         input_tokens=tokens.input_tokens,
         output_tokens=tokens.output_tokens,
+        arrivals_per_s=account.stats.per_second.take(seconds),
     )
 
 

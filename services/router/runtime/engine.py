@@ -13,6 +13,7 @@ from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
 from services.kit.telemetry import logs, tracing
 from services.router.core.accounting.account import Account, Ended
+from services.router.core.accounting.counters import MAX_SECONDS
 from services.router.core.accounting.receipts import Answer
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
@@ -97,6 +98,8 @@ class Engine:
         self._default_timeout_s = default_timeout_s
         self._quotas = quotas
         self._deadlines = DeadlineTimer(self._expire)
+        self._epoch_s = clock.now().timestamp() - clock.monotonic()
+        self._second = int(clock.now().timestamp()) + 1  # the first that is not reported
 
     async def infer(
         self,
@@ -139,7 +142,7 @@ class Engine:
             head.id,
         )
         pending = PendingRequest(request, receiver=receiver)
-        account.stats.arrivals += 1
+        account.stats.arrive(int(now_s + self._epoch_s))
         result = None
         try:
             future = self._open(dispatcher, pending)
@@ -168,6 +171,13 @@ class Engine:
                 self._lengths.end(pending, result)
             self._deadlines.drop(request.deadline_s, request.number)
         return account.answer(pending, ended)
+
+    def roll_seconds(self) -> range:
+        """Return the seconds of the wall clock that ended since the last call, the latest only."""
+        wall_s = self._clock.now().timestamp()
+        self._epoch_s = wall_s - self._clock.monotonic()
+        begin, self._second = self._second, int(wall_s)
+        return range(max(begin, self._second - MAX_SECONDS), self._second)
 
     def charged(self, client: Callable[[], str]) -> AbstractContextManager[None]:
         """Count a call against its client's quota while the block runs.

@@ -216,6 +216,19 @@ class Recorder:
         counts = {name: np.searchsorted(at_s, bounds) for name, at_s in self.arrivals.items()}
         return {name: int(last - first) for name, (first, last) in counts.items()}
 
+    def per_second(self, seconds: range, start_s: float) -> dict[str, tuple[int, ...]]:
+        """Return the requests that arrive in each second, by model.
+
+        Args:
+            seconds: Unix seconds.
+            start_s: Unix time at which virtual time began.
+        """
+        bounds = np.arange(seconds.start, seconds.stop + 1) - start_s
+        return {
+            name: tuple(np.diff(np.searchsorted(at_s, bounds)).tolist())
+            for name, at_s in self.arrivals.items()
+        }
+
     def _open(self, now_s: float) -> SampledInterval:
         return SampledInterval(
             now_s, np.inf, np.inf, self.table, dict(self.intensity_gco2e_per_kwh)

@@ -23,6 +23,8 @@ REPORTS = st.builds(
     by_variant=st.dictionaries(NAMES, st.dictionaries(NAMES, COUNTS)),
     refused=st.dictionaries(NAMES, COUNTS),
     tokens=st.dictionaries(NAMES, st.builds(Tokens, COUNTS, COUNTS)),
+    first_second=COUNTS,
+    arrivals_per_s=st.dictionaries(NAMES, st.lists(COUNTS, max_size=200)),
 )
 
 
@@ -41,6 +43,9 @@ def test_every_figure_is_finite_and_within_window_and_capacity(
     assert all(math.isfinite(value) and value >= 0 for value in found.latency_s.values())
     assert {*found.arrivals, *found.by_variant, *found.tokens, *found.latency_s} <= {"digits"}
     assert {*found.by_variant.get("digits", {})} <= VARIANTS["digits"]
+    assert found.arrivals_per_s.keys() <= {"digits"}
+    assert all(len(each) <= MOST_WINDOW_S for each in found.arrivals_per_s.values())
+    assert all(count <= MOST_RPS for each in found.arrivals_per_s.values() for count in each)
 
 
 def test_what_can_be_true_stays_as_it_is_reported() -> None:

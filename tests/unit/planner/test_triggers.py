@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
+from cinquefoil.planner.v1.records import Dispersion
 from services.kit.config import Triggers
+from services.planner.core.model import POISSON
 from services.planner.core.service_level import Violation
 from services.planner.core.triggers import (
     Kind,
@@ -35,6 +37,7 @@ SEEN = Observation(
     segments=frozenset({spec()}),
     strategy="exact",
     carbon_weight=0.5,
+    dispersion={"digits": POISSON},
 )
 
 
@@ -106,6 +109,10 @@ def test_intensity_that_leaves_zero_is_a_cause() -> None:
         (
             replace(SEEN, inaccurate=(Violation("digits", 0.93, 0.95),)),
             "accuracy: digits at 93.0 % of its best variant, below the floor of 95.0 %",
+        ),
+        (
+            replace(SEEN, dispersion={"digits": Dispersion(9.0, 9.0)}),
+            "demand: dispersion of digits 9.0 at 1 s, 9.0 at 10 s (1.0 at 1 s, 1.0 at 10 s before)",
         ),
         (replace(SEEN, strategy="base"), "objective: strategy exact -> base"),
         (replace(SEEN, carbon_weight=0.1), "objective: carbon_weight 0.5 -> 0.1"),

@@ -55,6 +55,8 @@ SIMULATED = [
     "models.slo.ttft_s",
     "models.slo.tpot_s",
     "models.demand_rps",
+    "models.dispersion.at_1s",
+    "models.dispersion.at_10s",
     "models.instance_choice",
     "models.intensity_threshold",
     "models.max_queue",

@@ -281,6 +281,27 @@ class PlanInputs(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class DispersionEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Dispersion: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Dispersion | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
@@ -289,6 +310,7 @@ class PlanInputs(_message.Message):
     GOALS_FIELD_NUMBER: _builtins.int
     LOAD_FORECAST_FIELD_NUMBER: _builtins.int
     STALENESS_S_FIELD_NUMBER: _builtins.int
+    DISPERSION_FIELD_NUMBER: _builtins.int
     ACCURACY_MEAN_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda: weight of carbon against accuracy, 0..1."""
@@ -319,6 +341,10 @@ class PlanInputs(_message.Message):
         """Age of each zone's newest intensity, grid time. Unit: seconds."""
 
     @_builtins.property
+    def dispersion(self) -> _containers.MessageMap[_builtins.str, Global___Dispersion]:
+        """Burstiness of the load, by model."""
+
+    @_builtins.property
     def accuracy_mean(self) -> Global___AccuracyMean:
         """Mean accuracy to be kept over a period. Unset: none, and carbon_weight counts."""
 
@@ -333,11 +359,12 @@ class PlanInputs(_message.Message):
         goals: Global___Goals | None = ...,
         load_forecast: _abc.Mapping[_builtins.str, Global___LoadForecast] | None = ...,
         staleness_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        dispersion: _abc.Mapping[_builtins.str, Global___Dispersion] | None = ...,
         accuracy_mean: Global___AccuracyMean | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_mean", b"accuracy_mean", "goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "staleness_s", b"staleness_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "dispersion", b"dispersion", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "staleness_s", b"staleness_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_mean: _TypeAlias = _typing.Literal["accuracy_mean"]  # noqa: Y015
     _WhichOneofArgType__accuracy_mean: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean"]  # noqa: Y015
@@ -429,6 +456,34 @@ class AccuracyMean(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AccuracyMean: _TypeAlias = AccuracyMean  # noqa: Y015
+
+@_typing.final
+class Dispersion(_message.Message):
+    """Index of dispersion for counts: variance over mean of the requests that arrive in a window. 1: as
+    in a Poisson process; more: in bursts.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_1S_FIELD_NUMBER: _builtins.int
+    AT_10S_FIELD_NUMBER: _builtins.int
+    at_1s: _builtins.float
+    """In windows of a second."""
+    at_10s: _builtins.float
+    """In windows of ten seconds."""
+    def __init__(
+        self,
+        *,
+        at_1s: _builtins.float = ...,
+        at_10s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_10s", b"at_10s", "at_1s", b"at_1s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Dispersion: _TypeAlias = Dispersion  # noqa: Y015
 
 @_typing.final
 class Goals(_message.Message):

@@ -1875,10 +1875,13 @@ class ReportLoadRequest(_message.Message):
     ROUTING_REVISION_FIELD_NUMBER: _builtins.int
     WINDOW_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
+    FIRST_SECOND_FIELD_NUMBER: _builtins.int
     router_id: _builtins.str
     """Required. Unique name of the router process."""
     routing_revision: _builtins.int
     """Revision of the routing table in use."""
+    first_second: _builtins.int
+    """The second since 1970, UTC, that the first of `ModelLoad.arrivals_per_s` counts."""
     @_builtins.property
     def window(self) -> _duration_pb2.Duration:
         """Time that the figures below cover."""
@@ -1894,10 +1897,11 @@ class ReportLoadRequest(_message.Message):
         routing_revision: _builtins.int = ...,
         window: _duration_pb2.Duration | None = ...,
         models: _abc.Iterable[Global___ModelLoad] | None = ...,
+        first_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "router_id", b"router_id", "routing_revision", b"routing_revision", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_second", b"first_second", "models", b"models", "router_id", b"router_id", "routing_revision", b"routing_revision", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1961,6 +1965,7 @@ class ModelLoad(_message.Message):
     OVERLOADED_S_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    ARRIVALS_PER_S_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     arrivals: _builtins.int
@@ -1991,6 +1996,12 @@ class ModelLoad(_message.Message):
     def answered_by_variant(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Requests answered in the window, by variant."""
 
+    @_builtins.property
+    def arrivals_per_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Requests that arrived in each second of the wall clock that ended since the last report, from
+        `first_second` on: how bursty the load is. Empty: the router does not count them.
+        """
+
     def __init__(
         self,
         *,
@@ -2006,10 +2017,11 @@ class ModelLoad(_message.Message):
         overloaded_s: _builtins.float = ...,
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
+        arrivals_per_s: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "failed", b"failed", "input_tokens", b"input_tokens", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "arrivals_per_s", b"arrivals_per_s", "failed", b"failed", "input_tokens", b"input_tokens", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -98,6 +98,20 @@ class LoadForecast:
     high_rps: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Dispersion:
+    """Index of dispersion for counts: variance over mean of the requests that arrive in a window. 1:
+    as in a Poisson process; more: in bursts.
+
+    Attributes:
+        at_1s: In windows of a second.
+        at_10s: In windows of ten seconds.
+    """
+
+    at_1s: float = 0.0
+    at_10s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
     """Inputs of a decision.
@@ -113,6 +127,7 @@ class PlanInputs:
         load_forecast: Forecast behind `demand_rps`, by model; absent where the demand was
             configured.
         staleness_s: Age of each zone's newest intensity, grid time. Unit: seconds.
+        dispersion: Burstiness of the load, by model.
         accuracy_mean: Mean accuracy to be kept over a period. Unset: none, and carbon_weight
             counts.
     """
@@ -125,6 +140,7 @@ class PlanInputs:
     goals: Goals | None = None
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
     staleness_s: Mapping[str, float] = field(default_factory=dict)
+    dispersion: Mapping[str, Dispersion] = field(default_factory=dict)
     accuracy_mean: AccuracyMean | None = None
 
 
@@ -911,6 +927,9 @@ class ModelLoad:
             Unit: s.
         input_tokens: Tokens of prompts that were answered since the router started.
         output_tokens: Tokens generated since the router started.
+        arrivals_per_s: Requests that arrived in each second of the wall clock that ended since the
+            last report, from `first_second` on: how bursty the load is. Empty: the router does not
+            count them.
     """
 
     model: str = ""
@@ -925,3 +944,4 @@ class ModelLoad:
     overloaded_s: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
+    arrivals_per_s: tuple[int, ...] = ()

@@ -12,7 +12,7 @@ from sqlalchemy import Row
 
 from cinquefoil.gpuagent.v1.records import Segment
 from cinquefoil.planner.v1 import plan_pb2
-from cinquefoil.planner.v1.records import NodeOrder, Outcome, Plan, PlanState
+from cinquefoil.planner.v1.records import Dispersion, NodeOrder, Outcome, Plan, PlanState
 from services.kit.config import Objective
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Account, Spent
@@ -165,6 +165,7 @@ class _StoredSnapshot:
     strategy: str
     forecast: tuple[Period, ...]
     accuracy_price: Mapping[str, float] = field(default_factory=dict)
+    dispersion: Mapping[str, Dispersion] = field(default_factory=dict)  # older planners: none
 
 
 _KEPT = TypeAdapter(_StoredSnapshot)
@@ -181,6 +182,7 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
         strategy=snapshot.strategy,
         forecast=snapshot.forecast,
         accuracy_price=snapshot.accuracy_price,
+        dispersion={model.name: model.dispersion for model in snapshot.models},
     )
     return zlib.compress(_KEPT.dump_json(kept))
 
@@ -197,7 +199,11 @@ def snapshot_of(value: bytes, models: Sequence[Model]) -> Snapshot:
     return Snapshot(
         gpus=kept.gpus,
         models=tuple(
-            replace(model, demand_rps=kept.demand_rps[model.name])
+            replace(
+                model,
+                demand_rps=kept.demand_rps[model.name],
+                dispersion=kept.dispersion.get(model.name, model.dispersion),
+            )
             for model in models
             if model.name in kept.demand_rps
         ),

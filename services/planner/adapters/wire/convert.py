@@ -103,4 +103,8 @@ def load_from(
             for load in message.models
             if load.input_tokens or load.output_tokens
         },
+        first_second=message.first_second,
+        arrivals_per_s={
+            load.model: load.arrivals_per_s for load in message.models if load.arrivals_per_s
+        },
     )

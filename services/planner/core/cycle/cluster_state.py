@@ -18,6 +18,7 @@ from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
+from services.planner.core.forecast.burstiness import Burstiness
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.text_lengths import (
     TextLength,
@@ -71,6 +72,7 @@ class ClusterState:
         profiled: The models with uncorrected profiles for texts of the usual lengths.
         deployed: The models with the profiles of the deployment; empty: `models`.
         lengths: Usual lengths of texts, from the routers' reports.
+        burstiness: Dispersion of the load, from the routers' reports.
         removed: Variants that a change at run time removed from the deployment, by model: they may
             still run.
         settings: The planner's settings; objective and strategy in them are the deployment's.
@@ -99,6 +101,7 @@ class ClusterState:
     profiled: tuple[Model, ...] = ()
     deployed: tuple[Model, ...] = ()
     lengths: TextLengths = field(default_factory=TextLengths)
+    burstiness: Burstiness = field(default_factory=lambda: Burstiness({}))
     objective_by: str = ""
     removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
@@ -153,6 +156,10 @@ class ClusterState:
             readings=readings,
             fixed=fixed_inputs(models, planner, planner.objective),
             settings=planner,
+            burstiness=Burstiness(
+                {model.name: model.dispersion for model in models},
+                lambda: clock.now().timestamp(),
+            ),
             accuracy=AccuracyControl(
                 AccuracyLedger(period_h(None), speedup=deployment.carbon.replay.speedup)
             ),
@@ -183,6 +190,7 @@ class ClusterState:
         self._lengthen()
         self.fleet.configure(deployment.nodes, deployment.join)
         self.demand.configure({name: model.demand_rps for name, model in deployment.models.items()})
+        self.burstiness.configure({model.name: model.dispersion for model in models})
         self.level.configure(aims(deployment))
         self.fixed = fixed_inputs(models, self.settings, self.objective)
         self.accuracy.configure(self.objective.accuracy_mean)
@@ -208,7 +216,11 @@ class ClusterState:
         return replace(
             now,
             models=tuple(
-                replace(model, demand_rps=load_rps(model))
+                replace(
+                    model,
+                    demand_rps=load_rps(model),
+                    dispersion=now.dispersion.get(model.name, model.dispersion),
+                )
                 for model in self._offered(now, models, lengths.planned, lengths.promised)
             ),
             objective=objective,
@@ -304,6 +316,7 @@ class ClusterState:
     def update_load(self, report: LoadReport) -> None:
         """Add a router's report."""
         self.demand.observe(report.router_id, report.arrivals, report.window_s)
+        self.burstiness.observe(report.router_id, report.first_second, report.arrivals_per_s)
         self.level.observe(report.late, report.by_variant, self.clock.monotonic(), report.refused)
         self.accuracy.ledger.answer(
             self._now_s(),
@@ -397,7 +410,14 @@ class ClusterState:
         return Snapshot(
             gpus=gpus,
             leaving=self.fleet.leaving(known, now_s),
-            models=tuple(replace(model, demand_rps=demand_rps[model.name]) for model in models),
+            models=tuple(
+                replace(
+                    model,
+                    demand_rps=demand_rps[model.name],
+                    dispersion=self.burstiness.known.get(model.name, model.dispersion),
+                )
+                for model in models
+            ),
             running=running,
             shares=shares,
             objective=self._objective(now_s),
@@ -418,6 +438,7 @@ class ClusterState:
             cordoned=self.fleet.cordoned(),
             absent=absent,
             text_lengths=self.lengths.usual,
+            dispersion=self.burstiness.known,
             accuracy_price=self._accuracy_price(),
             accuracy_so_far=self.accuracy.so_far(self._now_s()),
         )

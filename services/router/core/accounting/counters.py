@@ -139,6 +139,35 @@ class VariantStats(_Summable):
         return self.accuracy_sum / max(self.answered, 1)
 
 
+MAX_SECONDS: Final = 60
+"""Seconds that are counted apart until they are reported."""
+
+
+class SecondCounts:
+    """Events by second of the wall clock, of the latest `MAX_SECONDS` that have any."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def add(self, second: int) -> None:
+        """Count an event."""
+        counts = self._counts
+        if second in counts:
+            counts[second] += 1
+            return
+        counts[second] = 1
+        if len(counts) > MAX_SECONDS:
+            del counts[next(iter(counts))]
+
+    def take(self, seconds: range) -> list[int]:
+        """Return the events of each second, and drop them and all earlier ones."""
+        found = [self._counts.get(second, 0) for second in seconds]
+        self._counts = {at: count for at, count in self._counts.items() if at >= seconds.stop}
+        return found
+
+
 MAX_POSITIONS: Final = 256
 """Positions that are counted apart; those behind share the last one, so that memory is bounded."""
 

@@ -11,6 +11,7 @@ from services.router.core.accounting.counters import (
     MAX_POSITIONS,
     Durations,
     PositionStats,
+    SecondCounts,
     StatsWindow,
     VariantStats,
 )
@@ -40,6 +41,7 @@ class ModelStats:
         unclaimed_j: Energy of work that failed, or whose caller had gone by its end.
         last_answer_s: Monotonic time of the newest answer, or None.
         responses: Responses of a decoupled model, by position, from 0.
+        per_second: Arrivals by second, of those that are not reported yet.
     """
 
     def __init__(self, windows_s: tuple[float, ...] = WINDOWS_S) -> None:
@@ -50,12 +52,18 @@ class ModelStats:
         self.fail_s = self.unclaimed_j = 0.0
         self.last_answer_s: float | None = None
         self.responses: defaultdict[int, PositionStats] = defaultdict(PositionStats)
+        self.per_second = SecondCounts()
         self._latencies = Sketch(_LATENCIES_S)
         self._by_size: defaultdict[int, Durations] = defaultdict(Durations)
         self._history = CounterHistory(windows_s)
         self._rolled = self.since_start()
 
     # ---- counting ------------------------------------------------------------------------------
+
+    def arrive(self, second: int) -> None:
+        """Count an arrival in a second of the wall clock."""
+        self.arrivals += 1
+        self.per_second.add(second)
 
     def answer(self, receipt: Receipt, *, in_time: bool, traceparent: str = "") -> None:
         """Count an answer.

@@ -403,11 +403,14 @@ def test_a_load_report_has_the_latency_at_the_slo_percentile_only() -> None:
         {"95": 0.2, "99": 0.4}
     )
     message.models.add(model="other", answered=2)
+    message.first_second = 1_700_000_000
+    message.models[0].arrivals_per_s.extend([12, 18])
     report = load_from(message, {"digits": 95.0, "other": 99.5})
 
     assert (report.router_id, report.revision, report.window_s) == ("r-1", 4, 1.5)
     assert (report.arrivals, report.answered) == ({"digits": 30, "other": 0}, 30)
     assert report.latency_s == {"digits": 0.2}
+    assert (report.first_second, report.arrivals_per_s) == (1_700_000_000, {"digits": [12, 18]})
 
 
 def test_a_load_report_without_router_is_refused() -> None:

@@ -31,6 +31,7 @@ _LARGEST = {
 ELSEWHERE = {
     "cinquefoil.planner.v1.JoinRequest.term": "Leading.check",
     "cinquefoil.planner.v1.ModelLoad": "core/load_report.py clamps counts and leaves latencies out",
+    "cinquefoil.planner.v1.ReportLoadRequest.first_second": "Burstiness.observe: about now",
     "cinquefoil.planner.v1.ReportLoadRequest.routing_revision": "shown only",
     "google.protobuf.Duration": "load_from refuses, core/load_report.py clamps",
     "google.protobuf.Timestamp": "nanoseconds of 64 bits: a new beginning of a GPU's own account",

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.request_cost import Cost, Usage
+from services.router.core.accounting.counters import MAX_SECONDS
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.accounting.receipt_watchers import Receipt
 from services.router.core.model import Instance
@@ -212,3 +213,20 @@ def test_tokens_per_second_are_of_the_shortest_window() -> None:
     assert requests_per_s == pytest.approx(1 / 60)
     assert tokens_per_s == pytest.approx(10.0)
     assert stats.total.tokens.output_tokens == 5600
+
+
+def test_seconds_are_counted_until_they_are_reported() -> None:
+    """Each second is reported once, whole; unreported seconds are bounded."""
+    stats = ModelStats()
+    for second in (10, 10, 11, 13):
+        stats.arrive(second)
+
+    assert stats.arrivals == 4
+    assert stats.per_second.take(range(10, 13)) == [2, 1, 0]
+    stats.arrive(13)
+    assert stats.per_second.take(range(12, 14)) == [0, 2]
+    assert stats.per_second.take(range(14, 14)) == []
+
+    for second in range(1000):
+        stats.arrive(second)
+    assert sum(stats.per_second.take(range(1000))) == MAX_SECONDS
