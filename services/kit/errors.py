@@ -133,14 +133,16 @@ _BY_STATUS: dict[str, type[ServiceError]] = {
 }
 
 
-def from_status(status: str, message: str) -> ServiceError:
+def from_status(status: str, message: str, reason: str = "", field: str = "") -> ServiceError:
     """Return the error for a status word reported by a peer.
 
     Args:
         status: A gRPC status code's name, for example "NOT_FOUND".
         message: Message of the error.
+        reason: Its reason; "": the status.
+        field: Path of the offending field, or "".
     """
-    return _BY_STATUS.get(status, ServiceError)(message)
+    return _BY_STATUS.get(status, ServiceError)(message, reason=reason, field=field)
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -154,7 +154,7 @@ def answer_limits(model: Model) -> AnswerLimits:
     """
     runtimes = [variant.runtime for variant in model.variants.values()]
     found = [
-        (each.context_tokens, each.max_tokens)
+        (each.context_tokens, each.max_tokens or each.context_tokens)
         for each in runtimes
         if isinstance(each, TextRuntime) and each.context_tokens
     ]

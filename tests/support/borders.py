@@ -44,10 +44,11 @@ from services.gpuagent.planner_link import convert as agent_convert
 from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.journal import Journal
 from services.gpuagent.worker import tensor_messages
+from services.gpuagent.worker.generative import api_requests as worker_api_requests
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
-from services.kit import config
+from services.kit import api_requests, config
 from services.kit.clock import RealClock
-from services.kit.config import Tokens, carbon_sources, loader
+from services.kit.config import OpenAiRuntime, Tokens, carbon_sources, loader
 from services.kit.config.loader import ConfigError
 from services.kit.errors import ServiceError
 from services.kit.h2.hpack import HeaderBlocks, HpackError
@@ -71,9 +72,9 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.router.adapters.tokens import TokenVerifier
-from services.router.core.wire import read_head
+from services.router.core.wire import prompt_of, read_head
 from services.router.edge import documents, generate, openai_messages, tensor_json
-from services.router.edge.openai_messages import Chat, Completion
+from services.router.edge.openai_messages import Completion
 from tests.support.carbon.provider_answers import CASES, NOW
 from tests.support.fake_agent import Agent
 
@@ -291,9 +292,17 @@ _GENERATES_ONE: Final = grpc_service_pb2.ModelMetadataResponse(
 )
 
 
-def http_text(kind: type[Chat | Completion], body: bytes) -> None:
-    """Make a message of a request of the OpenAI API."""
-    openai_messages.infer_request(documents.parsed(kind, body))
+def http_text(body: bytes) -> None:
+    """Make a message of a request of the OpenAI API for a model of tensors."""
+    openai_messages.infer_request(documents.parsed(Completion, body))
+
+
+def http_passes(body: bytes) -> None:
+    """Make a message of a request of the OpenAI API for a server of it, and read it there."""
+    found = api_requests.document(body, len(body))
+    message = openai_messages.passed(found, body, "m", "/v1/chat/completions")
+    prompt_of(message, 2**19)
+    worker_api_requests.read(message, OpenAiRuntime(kind="openai", address="127.0.0.1:1"))
 
 
 _HTTP_INFER: Final = (
@@ -504,9 +513,9 @@ def borders() -> dict[str, Border]:
             units=_JSON_UNITS,
         ),
         "http-raw": Border(http_raw, [bytes(16)]),
-        "http-chat": Border(partial(http_text, Chat), _HTTP_CHAT, units=_JSON_UNITS),
+        "http-chat": Border(http_passes, _HTTP_CHAT, units=_JSON_UNITS),
         "http-completion": Border(
-            partial(http_text, Completion), [b'{"model": "m", "prompt": ["a"]}'], units=_JSON_UNITS
+            http_text, [b'{"model": "m", "prompt": ["a"]}'], units=_JSON_UNITS
         ),
         "http-object": Border(documents.parsed_object, [b'{"ready": true}'], units=_JSON_UNITS),
         "grpc-message": Border(

@@ -19,6 +19,8 @@ from typing import Any
 
 from aiohttp import web
 
+from services.kit.api_requests import texts
+
 MODEL = "Qwen/Qwen3-8B"
 CONTEXT_TOKENS = 4096
 KV_BLOCKS = 1024  # of 16 tokens
@@ -98,7 +100,7 @@ class Counting:
         if self._wants("full"):
             return _refused(503, "The engine is overloaded", "ServiceUnavailableError")
         prompt = _prompt_of(body)
-        if len(prompt.split()) + body["max_tokens"] > CONTEXT_TOKENS:
+        if len(prompt.split()) + body.get("max_tokens", 1) > CONTEXT_TOKENS:
             return _refused(
                 400,
                 f"This model's maximum context length is {CONTEXT_TOKENS} tokens.",
@@ -106,12 +108,24 @@ class Counting:
             )
         self._running += 1
         try:
+            if not body.get("stream"):
+                return await self._whole(body, prompt)
             return await self._stream(request, body, prompt)
         except (ConnectionError, asyncio.CancelledError):
             self._aborted += 1
             raise
         finally:
             self._running -= 1
+
+    async def _whole(self, body: Mapping[str, Any], prompt: str) -> web.Response:
+        most, number = body.get("max_tokens", 16), int(prompt.rsplit(maxsplit=1)[-1])
+        await self._while("pause", "hold")
+        text = "".join(f" {number + made}" for made in range(1, most + 1))
+        said: dict[str, Any] = {"message": {"role": "assistant", "content": text}}
+        said = said if "messages" in body else {"text": text}
+        choice = {"index": 0, **said, "logprobs": None, "finish_reason": "length"}
+        found = {"id": "c-1", "choices": [choice], "sent": body, "usage": _usage(prompt, most)}
+        return web.json_response(found)
 
     async def _stream(
         self, request: web.Request, body: Mapping[str, Any], prompt: str
@@ -126,8 +140,12 @@ class Counting:
             "model": MODEL,
         }
 
-        async def send(choices: list[Any], usage: Mapping[str, Any] | None) -> None:
-            chunk = head | {"choices": choices, "usage": usage}
+        options = body.get("stream_options") or {}
+
+        async def send(choices: list[Any], usage: Mapping[str, Any]) -> None:
+            chunk: dict[str, Any] = head | {"choices": choices}
+            if not choices or options.get("continuous_usage_stats"):
+                chunk["usage"] = usage
             await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
         if chat:
@@ -145,14 +163,15 @@ class Counting:
                 os._exit(3)
             await asyncio.sleep(3600 if hang else 0)
             await self._while("pause", "hold")
-        await send([], _usage(prompt, body["max_tokens"]))
+        if options.get("include_usage"):
+            await send([], _usage(prompt, body["max_tokens"]))
         await response.write(b"data: [DONE]\n\n")
         return response
 
 
 def _prompt_of(body: Mapping[str, Any]) -> str:
     if "messages" in body:
-        return " ".join(message["content"] for message in body["messages"])
+        return "\n".join(texts(body))
     return str(body["prompt"])
 
 

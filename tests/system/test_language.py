@@ -195,7 +195,7 @@ async def test_tokens_come_with_their_cost_and_operators_see_them(world: World) 
     assert "".join(choice.text for chunk in parts for choice in chunk.choices) == " 4 5 6 7"
     assert last.usage is not None
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (3, 4)
-    extra = last.usage.model_extra or {}
+    extra = (last.usage.model_extra or {})["cinquefoil"]
     assert extra["model_variant"] == "3b"
     assert extra["energy_j_per_token"] > 0
     assert extra["carbon_gco2e_per_token"] > 0

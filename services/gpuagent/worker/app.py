@@ -22,7 +22,6 @@ from services.gpuagent.worker.external_model import external_model
 from services.gpuagent.worker.external_server import with_secrets
 from services.gpuagent.worker.generative.executor import SlotExecutor
 from services.gpuagent.worker.generative.generation import TextModel
-from services.gpuagent.worker.generative.llama import LanguageModel
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.intake import Intake, Job
@@ -158,10 +157,10 @@ async def _language_model(
         async with openai_model(spec, runtime, device.note_server_load) as model:
             yield model
         return
-    gpu = spec.provider != "CPUExecutionProvider"
-    load = partial(LanguageModel, slots=spec.slots, threads=spec.threads, gpu=gpu)
-    with ThreadPoolExecutor(spec.slots, "slot") as waiting:
-        yield await asyncio.to_thread(load, spec.file, runtime, waiting)
+    from services.gpuagent.worker.generative.llama import llama_model  # noqa: PLC0415 - 0.2 s
+
+    async with llama_model(spec, runtime) as model:
+        yield model
 
 
 @asynccontextmanager

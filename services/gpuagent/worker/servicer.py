@@ -112,6 +112,9 @@ def _result(answer: Answer) -> pb.Result:
     if answer.error is not None:
         result.status, result.message = answer.error.status, answer.error.message
         result.retry_after_s = answer.error.retry_after_s or 0.0
+        result.field = answer.error.field
+        if answer.error.reason != answer.error.status:
+            result.reason = answer.error.reason
     if answer.cost is not None:
         cost = answer.cost
         result.receipt.energy_j = cost.energy_j

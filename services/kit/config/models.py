@@ -189,13 +189,14 @@ class TextRuntime(Section):
         context_tokens: Maximum tokens of prompt and answer.
         slots: Requests that are decoded at the same time. None: the segment's batch size, which
             the planner chooses.
-        max_tokens: Default of the tokens generated for a request.
+        max_tokens: Tokens generated for a request that states no limit. None: 256 for prompts as
+            tensors; requests of the OpenAI API go until the model ends.
         chat: Whether prompts are put into the model's chat template as a user's message.
     """
 
     context_tokens: int | None
     slots: int | None = None
-    max_tokens: Annotated[int, Field(ge=1)] = 256
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
     chat: bool = True
 
 

@@ -19,7 +19,9 @@ from google.protobuf.message import DecodeError
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1 import predictor_pb2_grpc as pb_grpc
 from inference import grpc_service_pb2 as oip
+from services.kit.api_requests import PATH_PARAMETER, document, last_text
 from services.kit.clock import Clock
+from services.kit.errors import InvalidArgument
 from services.kit.net import is_host
 from services.kit.rpc.reconnect import Reconnector
 from services.router.core.dispatch.dispatcher import Dispatcher
@@ -220,9 +222,19 @@ def prompt_of(body: bytes) -> bytes | None:
     for index, tensor in enumerate(request.inputs):
         if tensor.name in _PROMPT_NAMES and tensor.datatype == "BYTES":
             if index < len(request.raw_input_contents):
-                return _first(request.raw_input_contents[index])
+                first = _first(request.raw_input_contents[index])
+                return _last_text(first) if PATH_PARAMETER in request.parameters else first
             return next(iter(tensor.contents.bytes_contents), None)
     return None
+
+
+def _last_text(body: bytes | None) -> bytes | None:
+    """Return the last message in a body of the OpenAI API, or its prompt; None: it has none."""
+    try:
+        found = document(body or b"", len(body or b""))
+    except InvalidArgument:
+        return None
+    return last_text(found).encode(errors="replace") or None
 
 
 def was_truncated(response: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -29,6 +30,7 @@ from services.router.runtime.decision_executor import DecisionExecutor
 
 _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
 
+_MOST_WORD: Final = 200
 _ERRORS: Final = frozenset(code.name for code in grpc.StatusCode) - {"OK"}
 
 REDIAL_AFTER_LIE_S: Final = 10.0
@@ -306,7 +308,15 @@ def to_result(result: pb.Result) -> Result:
         )
     if result.status:
         wait_s = result.retry_after_s if 0 < result.retry_after_s < math.inf else None
-        return Result(result.id, result.status, result.message, cost=cost, retry_after_s=wait_s)
+        return Result(
+            result.id,
+            result.status,
+            result.message,
+            cost=cost,
+            retry_after_s=wait_s,
+            reason=re.sub(r"\W", "_", result.reason[:_MOST_WORD]),
+            field=result.field[:_MOST_WORD],
+        )
     return Result(result.id, response=result.response, cost=cost, more=result.more)
 
 

@@ -69,5 +69,5 @@ class HeldWork:
             self.recount(counted.pending)
 
     def _counts(self, pending: PendingRequest) -> _Counted:
-        unanswered_bytes = 0 if pending.answering else len(pending.request.body)
+        unanswered_bytes = 0 if pending.answering else pending.request.prompt_bytes
         return _Counted(pending, unanswered_bytes, pending.kv_tokens(self.usual_tokens))

@@ -97,11 +97,11 @@ class ModelRoutes:
 
         Args:
             latency_s: Time from arrival to answer, s.
-            usage: Its tokens, where it is a text.
+            usage: Its tokens, where it is a text; one that came at once has no first token.
         """
         if latency_s > self.slo_latency_s:
             return False
-        return usage is None or (
+        return not (usage and usage.first_token_s) or (
             usage.first_token_s <= self.slo_first_token_s and usage.token_s <= self.slo_token_s
         )
 
@@ -188,6 +188,8 @@ class Request(NamedTuple):
         accuracy_floor: Least accuracy of the variant that answers, in the model's unit.
         max_tokens: Tokens that the answer may have at most; 0: not known.
         id: The caller's identifier of it, which its answer repeats.
+        text_bytes: Length of its prompt, where its body is longer for pictures in it; 0: as its
+            body.
     """
 
     number: int
@@ -203,3 +205,9 @@ class Request(NamedTuple):
     accuracy_floor: float = 0.0
     max_tokens: int = 0
     id: str = ""
+    text_bytes: int = 0
+
+    @property
+    def prompt_bytes(self) -> int:
+        """Bytes that stand for the work of reading its prompt."""
+        return self.text_bytes or len(self.body)

@@ -138,7 +138,7 @@ class PendingRequest:
         """
         if self.ended:
             return 0
-        prompt_tokens = len(self.request.body) / _BYTES_PER_TOKEN
+        prompt_tokens = self.request.prompt_bytes / _BYTES_PER_TOKEN
         answer = self.tokens_left(usual_tokens or self.request.max_tokens) + self.responses
         return math.ceil(prompt_tokens + answer)
 

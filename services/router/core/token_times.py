@@ -81,16 +81,17 @@ class TokenTimes:
     _most: float = 0.0
 
     def add(self, held: Held, first_token_s: float, token_s: float) -> None:
-        """Update with an answer; one with a single token, or times that are not finite, is ignored.
+        """Update with an answer; one with a single token, or no finite time of one, is ignored.
 
         Args:
             held: Load of the instance meanwhile.
-            first_token_s: From its assignment to its first token, s.
+            first_token_s: From its assignment to its first token, s; NaN: it came at once.
             token_s: Mean time between its tokens, s; 0: it had fewer than two.
         """
-        if not (math.isfinite(first_token_s) and 0 < token_s < math.inf):
+        if first_token_s == math.inf or not 0 < token_s < math.inf:
             return
-        self._first.add(held.prompt_bytes, max(first_token_s, 0.0))
+        if not math.isnan(first_token_s):
+            self._first.add(held.prompt_bytes, max(first_token_s, 0.0))
         self._token.add(held.answers, token_s)
         self._most = max(self._most, held.answers)
 

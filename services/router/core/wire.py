@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
+from services.kit import api_requests
 from services.kit.errors import InvalidArgument
 from services.kit.protobuf_wire import BYTES, FIXED64, VARINT, fields, read_varint, varint
 
@@ -21,6 +22,7 @@ _INTEGERS = (2, 5)
 _MAX_PIECES = 8  # fields of an entry of a map, which has two, and of a parameter, which has one
 _SIZE_BYTES = 4  # before an element of a BYTES tensor
 _DOUBLE = struct.Struct("<d")
+_BODY_ENTRY = api_requests.PATH_PARAMETER.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Head:
         priority: The `priority` parameter: lower is sooner; 0: the default.
         accuracy_floor: The `accuracy_floor` parameter: least accuracy of the variant that answers.
         max_tokens: The `max_tokens` parameter; 0 where absent or, for the worker, invalid.
+        text_bytes: Not in the request: as of `core.model.Request`.
     """
 
     model_name: str
@@ -44,6 +47,7 @@ class Head:
     priority: int = 0
     accuracy_floor: float = 0.0
     max_tokens: int = 0
+    text_bytes: int = 0
 
     def limit_s(self, remaining_s: float | None, default_s: float) -> float:
         """Return the time limit of the request, s.
@@ -122,17 +126,20 @@ def prompt_of(data: bytes, limit_bytes: int) -> bytes:
     """Return the text that a model reads: earlier `messages`, then the first element of each input.
 
     For comparing requests only: a conversation that goes on begins with the same bytes. Names of
-    inputs are not read; b"" where there is no text, or where the bytes are not such a message.
+    inputs are not read; b"" where there is no text, or where the bytes are not such a message. Of a
+    request of the OpenAI API it is the texts of its messages.
 
     Args:
         data: Serialized inference.ModelInferRequest.
         limit_bytes: Of the text, that are returned; longer `messages` are not read at all.
     """
-    before, texts, left_bytes = b"", [], limit_bytes
+    before, texts, left_bytes, is_body = b"", [], limit_bytes, False
     try:
         for number, kind, start, end in fields(data, 0, len(data)):
-            if (number, kind) == (4, BYTES) and b"messages" in data[start : start + 16]:
-                if end - start <= limit_bytes:
+            if (number, kind) == (4, BYTES):
+                entry = data[start : start + 16]
+                is_body |= _BODY_ENTRY in entry
+                if b"messages" in entry and end - start <= limit_bytes:
                     key, parameter = _entry_of(data, start, end)
                     before = _contents(parameter) if key == "messages" else before
                 continue
@@ -143,11 +150,22 @@ def prompt_of(data: bytes, limit_bytes: int) -> bytes:
                 first, last = _first_element(data, start, end)
             else:
                 continue
+            if is_body:
+                return _text_of(data[first:last])[:limit_bytes]
             texts.append(data[first : min(last, first + left_bytes)])
             left_bytes -= len(texts[-1])
     except (ValueError, IndexError):
         return b""
     return b"".join((before, *texts))[:limit_bytes]
+
+
+def _text_of(body: bytes) -> bytes:
+    """Return the text in a body of the OpenAI API; b"": it is none."""
+    try:
+        found = api_requests.document(body, len(body))
+    except InvalidArgument:  # the worker refuses it
+        return b""
+    return api_requests.text(found).encode(errors="replace")
 
 
 def _first_element(data: bytes, start: int, end: int) -> tuple[int, int]:

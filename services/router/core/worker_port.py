@@ -17,6 +17,7 @@ class Result:
         status: gRPC status word; "" is OK.
         message: When not OK: the reason.
         retry_after_s: When not OK: when the caller may try again; None: not stated.
+        reason, field: When not OK: as of `ServiceError`; "": not stated.
         response: When OK: serialized inference.ModelInferResponse.
         cost: Cost; None where the worker reported none.
         more: Further results of the same request follow.
@@ -29,10 +30,12 @@ class Result:
     cost: Cost | None = None
     more: bool = False
     retry_after_s: float | None = None
+    reason: str = ""
+    field: str = ""
 
     def error(self) -> ServiceError:
         """Return the error of a result that is not OK."""
-        error = from_status(self.status, self.message)
+        error = from_status(self.status, self.message, self.reason, self.field)
         error.retry_after_s = self.retry_after_s
         return error
 

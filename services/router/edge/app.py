@@ -64,7 +64,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
     app = web.Application()
     routes = [
         *InferenceProtocol(servicer, calls, guard).routes(),
-        *OpenAiApi(engine, calls, guard).routes(),
+        *OpenAiApi(engine, calls, guard, settings.max_request_bytes).routes(),
     ]
     app.add_routes([*routes, *Description(routes, servicer, guard).routes()])
     for path in ("/v1/{path:.*}", "/{path:.*}"):

@@ -38,7 +38,12 @@ class Calls:
         self._max_request_bytes = max_request_bytes
 
     async def infer(
-        self, request: web.Request, body: bytes, receiver: ResponseReceiver | None = None
+        self,
+        request: web.Request,
+        body: bytes,
+        receiver: ResponseReceiver | None = None,
+        *,
+        text_bytes: int = 0,
     ) -> Answer:
         """Return the answer to a request.
 
@@ -46,11 +51,14 @@ class Calls:
             request: The HTTP request: its deadline, and who sends it.
             body: A serialized inference.ModelInferRequest.
             receiver: Takes responses before the last; None: a single one is wanted.
+            text_bytes: As of `Request`.
 
         Raises:
             ServiceError: As `Engine.infer`, the request is wrong, or the caller's identity expires.
         """
         head = _timed(messages.read_request_head(body, self._max_request_bytes), request)
+        if text_bytes:
+            head = replace(head, text_bytes=text_bytes)
         context, known = HttpContext(request), caller()
         client = partial(client_of, context, known)
         async with valid_until(min(known.until_s, context.until_s())):

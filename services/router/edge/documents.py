@@ -1,12 +1,10 @@
 """JSON documents: requests checked against their types, messages written out.
 
-What a document costs is bounded by what is in it, before it is read: a value takes up to 3 us and
-600 bytes, text next to nothing (docs/decisions/0037-cost-of-a-document.md).
+What a document costs is bounded by what is in it, before it is read (`services.kit.json_bounds`).
 """
 
 import asyncio
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -14,16 +12,7 @@ from google.protobuf.message import Message
 from pydantic import BaseModel, ConfigDict, RootModel, ValidationError, model_validator
 
 from services.kit.errors import InvalidArgument
-
-MAX_JSON_BYTES: Final = 8 * 2**20
-"""Largest JSON document."""
-MAX_STRINGS: Final = 65_536
-"""Strings of a document, names of members included."""
-MAX_VALUES: Final = 8192
-"""Lists, objects and their elements in a document, but those of tensors' data."""
-
-STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-"""A JSON string."""
+from services.kit.json_bounds import check_size, check_values
 
 _LARGE_BYTES: Final = 2**18
 
@@ -70,50 +59,19 @@ def parsed(model: type[D], document: bytes | bytearray) -> D:
         InvalidArgument: It is not one; the message names the place and what is allowed there.
     """
     check_size(document)
-    _check_values(document)
+    check_values(document)
     try:
         return model.model_validate_json(document)
     except ValidationError as error:
         raise _refused(error) from None
 
 
-def check_size(document: bytes | bytearray) -> None:
-    """Refuse a document that has too many bytes or strings.
-
-    Raises:
-        InvalidArgument: Says how many it has, and how many it may have.
-    """
-    if len(document) > MAX_JSON_BYTES:
-        raise _too_large(f"{len(document)} bytes, and {MAX_JSON_BYTES}")
-    strings = _strings(document)
-    if strings > MAX_STRINGS:
-        raise _too_large(f"{strings} strings, and {MAX_STRINGS}")
-
-
-def _check_values(document: bytes | bytearray) -> None:
-    values = _values(document)
-    if (
-        values > MAX_VALUES and _strings(document) <= 2 * MAX_VALUES
-    ):  # brackets and commas in strings are no values
-        values = _values(STRINGS.sub(b"", document))
-    if values > MAX_VALUES:
-        raise _too_large(f"{values} values outside tensors' data, and {MAX_VALUES}")
-
-
-def _strings(document: bytes | bytearray) -> int:
-    """Count strings by their quotes; one that ends with a backslash counts as half of one."""
-    return (document.count(b'"') - document.count(b'\\"')) // 2
-
-
-def _values(document: bytes | bytearray) -> int:
-    return sum(map(document.count, (b"{", b"[", b",")))
-
-
-def _too_large(finding: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"the JSON document has {finding} at most are read; send large tensors as binary data",
-        reason="JSON_TOO_LARGE",
-    )
+def checked(model: type[D], found: Mapping[str, Any]) -> D:
+    """Return a JSON object that is read already as `model`; errors as of `parsed`."""
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        raise _refused(error) from None
 
 
 def parsed_object(document: bytes | bytearray) -> dict[str, Any]:

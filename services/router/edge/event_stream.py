@@ -45,8 +45,19 @@ class Events(Protocol):
         ...
 
 
-async def stream(request: web.Request, infer: Infer, events: Events) -> web.StreamResponse:
+async def stream(
+    request: web.Request,
+    infer: Infer,
+    events: Events,
+    whole: Callable[[Answer], web.Response | None] = lambda _: None,
+) -> web.StreamResponse:
     """Answer a request in parts as they come.
+
+    Args:
+        request: The request.
+        infer: Has it answered.
+        events: Writes the parts.
+        whole: Returns an answer that has no parts; None: it has.
 
     Raises:
         ServiceError: The request failed before the headers left.
@@ -55,6 +66,8 @@ async def stream(request: web.Request, infer: Infer, events: Events) -> web.Stre
     async with asyncio.TaskGroup() as tasks:
         answering = tasks.create_task(_answer(infer, parts), name="router.http.generate")
         first = await parts.next(HEADERS_AFTER_S)
+        if isinstance(first, Answer) and (complete := whole(first)) is not None:
+            return complete
         if not isinstance(first, ServiceError):
             response = web.StreamResponse(headers=_HEADERS)
             response.content_type = "text/event-stream"

@@ -16,19 +16,21 @@ from aiohttp.typedefs import Handler
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
+from services.kit.api_requests import GENERATING, PATHS, document, prompt_bytes
 from services.kit.errors import InvalidArgument, ServiceError
 from services.router.core.accounting.receipts import Answer
 from services.router.edge import event_stream, openai_messages
 from services.router.edge.calls import Calls
-from services.router.edge.documents import off_loop, parsed
+from services.router.edge.documents import checked, off_loop
 from services.router.edge.guard import Guard
-from services.router.edge.openai_messages import Chat, Completion, error_form
+from services.router.edge.openai_messages import Completion, error_form
 from services.router.frontend import messages
 from services.router.runtime.engine import Engine
 
-CHAT_PLATFORMS: Final = frozenset({"llama.cpp", "openai"})
-"""Platforms of models that apply their chat template to `messages`, in the worker or its server."""
+PASSES_ON: Final = frozenset({"llama.cpp", "openai"})
+"""Platforms of models that a server of the OpenAI API runs: it gets requests as they came."""
 
+_COMPLETIONS: Final = "/v1/completions"
 _RPC: Final = "/inference.GRPCInferenceService/"
 
 
@@ -39,9 +41,11 @@ class OpenAiApi:
         engine: Knows the models.
         calls: Has requests answered.
         guard: Around every handler.
+        most_bytes: Largest body.
     """
 
-    def __init__(self, engine: Engine, calls: Calls, guard: Guard) -> None:
+    def __init__(self, engine: Engine, calls: Calls, guard: Guard, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
         self._engine = engine
         self._calls = calls
         self._guard = guard
@@ -52,8 +56,8 @@ class OpenAiApi:
         yield web.get("/v1/models", self._guarded("GET /v1/models", "RepositoryIndex", self._list))
         model = "/v1/models/{model}"
         yield web.get(model, self._guarded(f"GET {model}", "ModelMetadata", self._model))
-        for path, kind in (("/v1/completions", _Text), ("/v1/chat/completions", _ChatText)):
-            handler = self._guarded(f"POST {path}", "ModelStreamInfer", self._answering(kind))
+        for path in sorted(PATHS):
+            handler = self._guarded(f"POST {path}", "ModelStreamInfer", self._answering(path))
             yield web.post(path, handler)
 
     def _guarded(self, method: str, rpc: str, handler: Handler) -> Handler:
@@ -62,9 +66,12 @@ class OpenAiApi:
     # ---- models --------------------------------------------------------------------------------
 
     async def _list(self, _: web.Request) -> web.Response:
-        names = sorted(dispatcher.routes.model for dispatcher in self._engine.registry)
-        data = [self._described(name) for name in names if self._generates(name)]
+        data = [self._described(name) for name in self._names()]
         return _json({"object": "list", "data": data})
+
+    def _names(self) -> list[str]:
+        names = sorted(dispatcher.routes.model for dispatcher in self._engine.registry)
+        return [name for name in names if self._generates(name)]
 
     async def _model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
@@ -96,100 +103,149 @@ class OpenAiApi:
             )
         return found
 
-    # ---- text ----------------------------------------------------------------------------------
+    # ---- requests ------------------------------------------------------------------------------
 
-    def _answering(self, kind: type[_Text]) -> Handler:
+    def _answering(self, path: str) -> Handler:
         async def handler(request: web.Request) -> web.StreamResponse:
             async with self._guard.body(request) as body:
-                wanted = await off_loop(len(body), partial(parsed, kind.document, body))
-                platform = self._check(wanted.model).platform
-                if isinstance(wanted, Chat) and platform not in CHAT_PLATFORMS:
+                found = await off_loop(len(body), partial(document, body, self._most_bytes))
+                model = self._named(found)
+                platform = self._check(model).platform
+                if platform in PASSES_ON:
+                    return await self._pass_on(request, path, found, body, model)
+                if path != _COMPLETIONS:
                     raise InvalidArgument.at(
                         "model",
-                        f"the server of {wanted.model!r} ({platform or 'unknown platform'}) takes"
-                        " prompts, no conversations; use /v1/completions",
+                        f"the server of {model!r} ({platform or 'unknown platform'}) takes"
+                        f" prompts only; use {_COMPLETIONS}",
                         reason="NOT_A_CHAT_MODEL",
                     )
-                message = openai_messages.infer_request(wanted)
-                text = kind(wanted)
-                if wanted.stream:
-                    infer = partial(self._calls.infer, request, message)
-                    return await event_stream.stream(request, infer, _Chunks(text, self._plan))
-                answer = await self._calls.infer(request, message)
-            response = pb.ModelInferResponse.FromString(answer.body)
-            usage = openai_messages.usage(response, self._plan())
-            return _json(text.answer(response, usage), self._calls.receipt(answer))
+                return await self._complete(request, {**found, "model": model})
 
+        handler.__doc__ = f"Answer {path.removeprefix('/v1')[1:].replace('/', ' ')}."
         return handler
+
+    def _named(self, found: Mapping[str, Any]) -> str:
+        """Return the model that a request names; the only one, where it names none.
+
+        Raises:
+            InvalidArgument: It names none, and there are several, or none.
+        """
+        name = found.get("model")
+        if isinstance(name, str) and name:
+            return name
+        if name:
+            raise InvalidArgument.at("model", "must be a string")
+        names = self._names()
+        if len(names) != 1:
+            allowed = ", ".join(names) or "none is ready yet"
+            raise InvalidArgument.at("model", f"required; there are: {allowed}")
+        return names[0]
+
+    async def _pass_on(
+        self,
+        request: web.Request,
+        path: str,
+        found: Mapping[str, Any],
+        body: bytearray,
+        model: str,
+    ) -> web.StreamResponse:
+        """Pass a body to the model's server, and its answer back."""
+        message = openai_messages.passed(found, body, model, path)
+        text_bytes = prompt_bytes(found, len(body))
+        if found.get("stream") is True and path in GENERATING:
+            infer = partial(self._calls.infer, request, message, text_bytes=text_bytes)
+            return await event_stream.stream(request, infer, _Passed(self._plan), self._whole)
+        return self._as_it_is(await self._calls.infer(request, message, text_bytes=text_bytes))
+
+    def _whole(self, answer: Answer) -> web.Response | None:
+        """Return an answer that came at once where events were requested; None: it has events."""
+        content = openai_messages.content(pb.ModelInferResponse.FromString(answer.body))
+        return self._as_it_is(answer) if content.startswith(b"{") else None
+
+    def _as_it_is(self, answer: Answer) -> web.Response:
+        response = pb.ModelInferResponse.FromString(answer.body)
+        receipt = openai_messages.receipt(response, self._plan())
+        content = openai_messages.with_receipt(openai_messages.content(response), receipt)
+        return web.Response(
+            body=content, headers=self._calls.receipt(answer), content_type="application/json"
+        )
+
+    async def _complete(self, request: web.Request, found: Mapping[str, Any]) -> web.StreamResponse:
+        """Answer with the continuation of a text by a model of tensors."""
+        wanted = checked(Completion, found)
+        message, text = openai_messages.infer_request(wanted), _Text(wanted)
+        if wanted.stream:
+            infer = partial(self._calls.infer, request, message)
+            return await event_stream.stream(request, infer, _Chunks(text, self._plan))
+        answer = await self._calls.infer(request, message)
+        response = pb.ModelInferResponse.FromString(answer.body)
+        usage = openai_messages.usage(response, self._plan())
+        return _json(text.answer(response, usage), self._calls.receipt(answer))
 
     def _plan(self) -> int:
         return self._engine.registry.table.plan_version
 
 
-class _Text:
-    """Writes the answer to one request: the continuation of a text.
+class _Passed:
+    """Passes a server's events on: `event_stream.Events`.
 
-    Attributes:
-        document: Type of the request.
-        prefix: Of identifiers.
-        whole, part: `object` of an answer, and of a part of one.
-        wanted: The request.
+    Args:
+        plan: Returns the version of the plan.
     """
 
-    document: type[Completion | Chat] = Completion
-    prefix, whole, part = "cmpl-", "text_completion", "text_completion"
+    def __init__(self, plan: Callable[[], int]) -> None:
+        self._plan = plan
 
-    def __init__(self, wanted: Completion | Chat) -> None:
+    def part(self, response: bytes) -> bytes:
+        return openai_messages.content(pb.ModelInferResponse.FromString(response))
+
+    def end(self, answer: Answer) -> Iterator[bytes]:
+        last = pb.ModelInferResponse.FromString(answer.body)
+        events, receipt = openai_messages.content(last), openai_messages.receipt(last, self._plan())
+        if events.startswith(b"{"):  # it came at once, after the headers had left
+            whole = openai_messages.with_receipt(events, receipt)
+            events = b"data: %b\n\ndata: [DONE]\n\n" % whole.replace(b"\n", b" ")
+            yield events
+        else:
+            yield openai_messages.ending(events, receipt)
+
+    def failure(self, error: ServiceError) -> bytes:
+        return _event(error_form(error))
+
+
+class _Text:
+    """Writes the continuation of a text by a model of tensors. Args: wanted (the request)."""
+
+    def __init__(self, wanted: Completion) -> None:
         self.wanted = wanted
         self._head = {
-            "id": f"{self.prefix}{secrets.token_hex(12)}",
+            "id": f"cmpl-{secrets.token_hex(12)}",
+            "object": "text_completion",
             "created": int(time.time()),
             "model": wanted.model,
         }
-        self._first = True
 
     def answer(self, response: pb.ModelInferResponse, usage: Mapping[str, Any]) -> dict[str, Any]:
         """Return a whole answer."""
-        text = self._message(openai_messages.generated(response))
-        choices = [_choice(text, openai_messages.finish_reason(response))]
-        return {**self._head, "object": self.whole, "choices": choices, "usage": usage}
+        choice = _choice(response, openai_messages.finish_reason(response))
+        return {**self._head, "choices": [choice], "usage": usage}
 
     def piece(self, response: pb.ModelInferResponse, reason: str | None = None) -> dict[str, Any]:
         """Return a part with text; with a reason: the last one."""
-        text = self._delta(openai_messages.generated(response))
-        return self.chunk([_choice(text, reason)])
+        return self.chunk([_choice(response, reason)])
 
     def chunk(
         self, choices: list[dict[str, Any]], usage: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Return a part; `usage` is null in all but the last, where it is wanted."""
         counted = {"usage": usage} if self.wanted.stream_options.include_usage else {}
-        return {**self._head, "object": self.part, "choices": choices, **counted}
-
-    def _message(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
-    def _delta(self, text: str) -> dict[str, Any]:
-        return {"text": text}
+        return {**self._head, "choices": choices, **counted}
 
 
-class _ChatText(_Text):
-    """Writes the next message of a conversation."""
-
-    document = Chat
-    prefix, whole, part = "chatcmpl-", "chat.completion", "chat.completion.chunk"
-
-    def _message(self, text: str) -> dict[str, Any]:
-        return {"message": {"role": "assistant", "content": text}}
-
-    def _delta(self, text: str) -> dict[str, Any]:
-        first, self._first = self._first, False
-        role = {"role": "assistant"} if first else {}
-        return {"delta": role | ({"content": text} if text or first else {})}
-
-
-def _choice(text: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "finish_reason": reason, "logprobs": None, **text}
+def _choice(response: pb.ModelInferResponse, reason: str | None) -> dict[str, Any]:
+    text = openai_messages.content(response).decode(errors="replace")
+    return {"index": 0, "finish_reason": reason, "logprobs": None, "text": text}
 
 
 class _Chunks:

@@ -1,17 +1,29 @@
 """Requests and answers of the OpenAI API <-> messages of the Open Inference Protocol.
 
-A prompt is the tensor `text_input`; what the API says of its generation becomes parameters, under
-the names that language models of workers take (docs/generative.md).
-Source: OpenAI, "API reference": completions, chat completions.
+To a server of the OpenAI API the body goes as it came (`services.kit.api_requests`). To a model
+that takes tensors a prompt is `text_input`, and how it is continued becomes parameters, under the
+names of Triton's backends (docs/generative.md).
+Source: OpenAI, "API reference".
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, FailFast, Field, StrictBool, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+)
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
+from services.kit import api_requests
 from services.kit.errors import InvalidArgument, ServiceError
 from services.kit.http.statuses import STATUSES
 from services.router.edge.documents import Document
@@ -25,6 +37,10 @@ _TYPES = {
     429: "rate_limit_error",
 }
 _LENGTH_BYTES = 4
+_USAGE = re.compile(rb'(?<!\\)"usage"\s*+:\s*+\{')
+"""A member `usage`; in a text its quotes would be escaped."""
+
+_DONE = b"data: [DONE]"
 _RECEIPT = (
     "model_variant",
     "accuracy",
@@ -40,6 +56,12 @@ _RECEIPT = (
 )
 
 
+def _no_number(given: object) -> object:
+    if isinstance(given, bool):
+        return given
+    raise ValueError("must be left out or false: this model's server states none")
+
+
 def _listed(given: object) -> object:
     return given if isinstance(given, list) else (given,)
 
@@ -53,13 +75,15 @@ class _Options(Document):
     include_usage: StrictBool = False
 
 
-class _Generation(Document):
-    """Fields of both kinds of request; null is the same as a field that is not given.
+class Completion(Document):
+    """A request to a model of tensors to continue a text.
 
-    Fields of which one value alone is allowed are those that many clients send with it.
+    Null is the same as a field that is not given. Fields of which one value alone is allowed are
+    those that many clients send with it.
     """
 
     model: StrictStr
+    prompt: Annotated[_Texts, Field(min_length=1, max_length=1)]
     max_tokens: StrictInt | None = None
     temperature: _Number | None = None
     top_p: _Number | None = None
@@ -69,14 +93,17 @@ class _Generation(Document):
     stream_options: _Options = _Options()
     user: StrictStr = ""
     n: Literal[1] = 1
+    best_of: Literal[1] = 1
+    echo: Literal[False] = False
     presence_penalty: Literal[0] = 0
     frequency_penalty: Literal[0] = 0
-    logprobs: Literal[False] = False
+    logprobs: Annotated[Literal[False], BeforeValidator(_no_number)] = False
     accuracy_floor: _Number | None = None  # ours: docs/protocol.md
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the generation that the request has."""
         found = {
+            "chat": False,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -88,85 +115,57 @@ class _Generation(Document):
         return {name: value for name, value in found.items() if value is not None}
 
 
-class Completion(_Generation):
-    """A request to continue a text."""
+class ApiBody(BaseModel):
+    """A request to a server of the OpenAI API: what the router reads; all else is the server's.
 
-    prompt: Annotated[_Texts, Field(min_length=1, max_length=1)]
-    best_of: Literal[1] = 1
-    echo: Literal[False] = False
+    Attributes:
+        model: The model, or an adapter of one; may be left out where there is one.
+        stream: Whether the answer comes as events.
+        max_tokens: Limit of the answer; also `max_completion_tokens`, `max_output_tokens`.
+        accuracy_floor: Least accuracy of the variant that answers (docs/protocol.md).
+    """
 
-    @property
-    def text(self) -> str:
-        """The prompt."""
-        return self.prompt[0]
+    model_config = ConfigDict(extra="allow")
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of the generation: the prompt is used as it is."""
-        return super().parameters() | {"chat": False}
-
-
-class _Text(Document):
-    type: Literal["text"]
-    text: StrictStr
+    model: str = ""
+    stream: bool = False
+    max_tokens: int | None = None
+    accuracy_floor: float | None = None
 
 
-def _parts(given: object) -> object:
-    return ({"type": "text", "text": given},) if isinstance(given, str) else given
+def passed(found: Mapping[str, Any], body: bytes | bytearray, model: str, path: str) -> bytes:
+    """Return a body for a server of the OpenAI API as a serialized inference.ModelInferRequest.
+
+    Args:
+        found: The body as it is read.
+        body: The body.
+        model: The model that answers.
+        path: Where it goes.
+
+    Raises:
+        InvalidArgument: `accuracy_floor` is no number.
+    """
+    made = pb.ModelInferRequest(model_name=model)
+    made.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    made.raw_input_contents.append(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
+    made.parameters[api_requests.PATH_PARAMETER].string_param = path
+    if most := api_requests.max_tokens(found):
+        made.parameters["max_tokens"].int64_param = most
+    floor = found.get("accuracy_floor")
+    if floor is not None:
+        if type(floor) not in (int, float):
+            raise InvalidArgument.at("accuracy_floor", "must be a number")
+        set_parameter(made.parameters["accuracy_floor"], floor, "accuracy_floor")
+    return made.SerializeToString()
 
 
-class Message(Document):
-    """A message of a conversation. Attributes: role, content (parts; a text may stand for one)."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[tuple[_Text, ...], FailFast(), BeforeValidator(_parts)]
-    name: StrictStr = ""
-
-    @property
-    def text(self) -> str:
-        """Its content."""
-        return "".join(part.text for part in self.content)
-
-
-class Chat(_Generation):
-    """A request for the next message of a conversation."""
-
-    messages: Annotated[tuple[Message, ...], FailFast(), Field(min_length=1)]
-    max_completion_tokens: StrictInt | None = None
-
-    @property
-    def text(self) -> str:
-        """The last message: the user's.
-
-        Raises:
-            InvalidArgument: It is not the user's.
-        """
-        if self.messages[-1].role != "user":
-            place = f"messages[{len(self.messages) - 1}].role"
-            raise InvalidArgument.at(place, "the last message must be the user's")
-        return self.messages[-1].text
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of the generation, with the messages before the last."""
-        found = super().parameters() | {"chat": True}
-        if self.max_completion_tokens is not None:
-            found["max_tokens"] = self.max_completion_tokens
-        if len(self.messages) > 1:
-            roles = {"developer": "system"}
-            before = [
-                {"role": roles.get(each.role, each.role), "content": each.text}
-                for each in self.messages[:-1]
-            ]
-            found["messages"] = to_json(before).decode()
-        return found
-
-
-def infer_request(wanted: Completion | Chat) -> bytes:
+def infer_request(wanted: Completion) -> bytes:
     """Return a request for text as a serialized inference.ModelInferRequest.
 
     Raises:
-        InvalidArgument: The request has no prompt of the user's, or a number beyond 64 bits.
+        InvalidArgument: The request has a number beyond 64 bits.
     """
-    text = wanted.text.encode(errors="surrogatepass")
+    text = wanted.prompt[0].encode(errors="surrogatepass")
     made = pb.ModelInferRequest(model_name=wanted.model)
     made.inputs.add(name="text_input", datatype="BYTES", shape=[1])
     made.raw_input_contents.append(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
@@ -175,14 +174,14 @@ def infer_request(wanted: Completion | Chat) -> bytes:
     return made.SerializeToString()
 
 
-def generated(response: pb.ModelInferResponse) -> str:
-    """Return the text of an answer, or of a part of it; "": it has none."""
+def content(response: pb.ModelInferResponse) -> bytes:
+    """Return the text of an answer, or of a part of it; b"": it has none."""
     for index, output in enumerate(response.outputs):
         if output.name == "text_output":
             raw = response.raw_output_contents
             elements = [raw[index][_LENGTH_BYTES:]] if raw else output.contents.bytes_contents
-            return b"".join(elements).decode(errors="replace")
-    return ""
+            return b"".join(elements)
+    return b""
 
 
 def finish_reason(response: pb.ModelInferResponse) -> str:
@@ -191,16 +190,49 @@ def finish_reason(response: pb.ModelInferResponse) -> str:
 
 
 def usage(response: pb.ModelInferResponse, plan_version: int) -> dict[str, Any]:
-    """Return an answer's tokens, and its receipt under the names of its parameters."""
+    """Return an answer's tokens, with its receipt."""
     cost = parameters(response.parameters)
     prompt, completion = int(cost.get("input_tokens") or 0), int(cost.get("output_tokens") or 0)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        **{name: cost[name] for name in _RECEIPT if name in cost},
-        "plan_version": plan_version,
+        "cinquefoil": receipt(response, plan_version),
     }
+
+
+def receipt(response: pb.ModelInferResponse, plan_version: int) -> dict[str, Any]:
+    """Return an answer's receipt, under the names of its parameters."""
+    cost = parameters(response.parameters)
+    return {**{name: cost[name] for name in _RECEIPT if name in cost}, "plan_version": plan_version}
+
+
+def with_receipt(answer: bytes, found: Mapping[str, Any]) -> bytes:
+    """Return an answer with the receipt as a member of its usage, and else as it is.
+
+    Args:
+        answer: JSON.
+        found: The receipt.
+
+    Returns:
+        The answer itself, where it states no usage.
+    """
+    usages = list(_USAGE.finditer(answer))
+    if not usages:
+        return answer
+    at = usages[-1].end()
+    more = b"" if answer[at:].lstrip()[:1] == b"}" else b","
+    return b'%b"cinquefoil":%b%b%b' % (answer[:at], to_json(found), more, answer[at:])
+
+
+def ending(events: bytes, found: Mapping[str, Any]) -> bytes:
+    """Return the last events of a stream with the receipt: in the usage, else as a comment."""
+    stated = with_receipt(events, found)
+    if stated is not events:
+        return stated
+    at = events.rfind(_DONE)
+    at = len(events) if at < 0 else at
+    return b": cinquefoil ".join((events[:at], to_json(found))) + b"\n\n" + events[at:]
 
 
 def error_form(error: ServiceError) -> Mapping[str, object]:

@@ -12,14 +12,14 @@ from typing import Any, Final
 from aiohttp import web
 from pydantic import BaseModel
 
-from services.router.edge.openai_messages import Chat, Completion
+from services.kit.api_requests import PATHS
+from services.router.edge.openai_messages import ApiBody
 from services.router.edge.tensor_json import InferRequest
 
 _BODIES: Final[Mapping[str, type[BaseModel]]] = {
     "/infer": InferRequest,
     "/infer_stream": InferRequest,
-    "/v1/completions": Completion,
-    "/v1/chat/completions": Chat,
+    **dict.fromkeys(PATHS, ApiBody),
 }
 """Types of requests, by the end of their path."""
 

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic_core import from_json, to_json
 
 from services.kit.errors import InvalidArgument
-from services.router.edge.documents import STRINGS
+from services.kit.json_bounds import STRINGS
 
 LENGTH: Final = struct.Struct("<I")
 """Before each element of BYTES."""

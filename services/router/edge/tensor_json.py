@@ -26,9 +26,10 @@ from pydantic_core import PydanticCustomError, to_json
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.json_bounds import check_size
 from services.kit.protobuf_wire import varint
 from services.kit.tensor_shape import MAX_RANK, elements_of
-from services.router.edge.documents import Document, check_size, parsed
+from services.router.edge.documents import Document, parsed
 from services.router.edge.tensor_data import FORMATS, LENGTH, pack, taken_out, written
 
 _RAW_TAG: Final = b"\x3a"  # field 7, raw_input_contents

@@ -140,6 +140,7 @@ class Engine:
             head.accuracy_floor,
             head.max_tokens,
             head.id,
+            head.text_bytes,
         )
         pending = PendingRequest(request, receiver=receiver)
         account.stats.arrive(int(now_s + self._epoch_s))

@@ -13,9 +13,9 @@ from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
+from services.gpuagent.worker.generative.decode_step import DecodeStep
 from services.gpuagent.worker.generative.executor import SlotExecutor
-from services.gpuagent.worker.generative.generation import DecodeStep, Generation, TextModel
-from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.generative.generation import Generation, TextModel, TextRequest
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.kit.clock import RealClock
 from services.kit.config import GenerativeRuntime
@@ -31,12 +31,12 @@ class Held(TextModel):
 
     async def generate(
         self,
-        prompt: Prompt,  # noqa: ARG002 - any will do
+        wanted: TextRequest,  # noqa: ARG002 - any will do
         generation: Generation,
     ) -> str:
         end = asyncio.Event()
         self.ends.append(end)
-        generation.take(DecodeStep("one", 5, 5, 1))
+        generation.take(DecodeStep(b"one", 5, 5, 1))
         await end.wait()
         self.ends.remove(end)
         return "stop"

@@ -60,7 +60,7 @@ TEXT: Final = (
     Field("repetition_penalty", (1, 1.0), (), (1.2,)),
     Field("length_penalty", (1.0,), (), (0.5,)),
     Field("min_tokens", (0,), (), (4,)),
-    Field("logprobs", (False, 0), (), (True, 5)),
+    Field("logprobs", (False,), (), (True, 5, 0)),
     Field("echo", (False,), (), (True,)),
     Field("ignore_eos", (False,), (), (True,)),
     Field("skip_special_tokens", (True,), (), (False,)),
@@ -87,7 +87,9 @@ def text_read(work: worker_pb2.Work) -> worker_pb2.Result:
     except ServiceError as error:
         return worker_pb2.Result(id=work.id, status=error.status, message=error.message)
     seen = replace(found, inference=None)  # type: ignore[arg-type]
-    return worker_pb2.Result(id=work.id, response=found.answer(repr(seen), "stop"), receipt=RECEIPT)
+    return worker_pb2.Result(
+        id=work.id, response=found.answer(repr(seen).encode(), "stop"), receipt=RECEIPT
+    )
 
 
 class Answered(NamedTuple):

@@ -1,4 +1,4 @@
-"""The OpenAI API: an unmodified client, over real sockets, against scripted workers."""
+"""The OpenAI API before models of tensors: an unmodified client against scripted workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _import_the_client() -> None:
     import openai  # noqa: F401
 
 
-def texts(platform: str = "llama.cpp") -> pb.ModelMetadataResponse:
+def texts(platform: str = "python") -> pb.ModelMetadataResponse:
     described = pb.ModelMetadataResponse.TensorMetadata
     return pb.ModelMetadataResponse(
         versions=["1"],
@@ -111,9 +111,11 @@ async def test_a_completion_has_its_text_usage_and_receipt(world: World) -> None
     assert found.usage is not None
     assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (5, 2)
     assert found.usage.total_tokens == 7
-    assert (found.usage.model_extra or {})["energy_j"] == 3.6
-    assert (found.usage.model_extra or {})["carbon_gco2e"] == 0.0015
-    assert (found.usage.model_extra or {})["model_variant"] == "variant-a"
+    receipt = (found.usage.model_extra or {})["cinquefoil"]
+    assert receipt["energy_j"] == 3.6
+    assert receipt["carbon_gco2e"] == 0.0015
+    assert receipt["model_variant"] == "variant-a"
+    assert receipt["plan_version"] == 7
     assert prompt_and_parameters(worker.works[0]) == (
         "hello",
         {
@@ -126,40 +128,14 @@ async def test_a_completion_has_its_text_usage_and_receipt(world: World) -> None
     )
 
 
-async def test_a_conversation_reaches_the_worker_with_its_history(world: World) -> None:
-    worker = await language(world)
-    api = await client(world)
-    found = await api.chat.completions.create(
-        model="digits",
-        messages=[
-            {"role": "developer", "content": "Be brief."},
-            {"role": "user", "content": [{"type": "text", "text": "One?"}]},
-            {"role": "assistant", "content": "Two."},
-            {"role": "user", "content": "Three?"},
-        ],
-        max_completion_tokens=9,
-        stop="end",
-    )
-    prompt, parameters = prompt_and_parameters(worker.works[0])
-
-    assert found.choices[0].message.content == "Three?"
-    assert prompt == "Three?"
-    assert json.loads(parameters.pop("messages")) == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "One?"},
-        {"role": "assistant", "content": "Two."},
-    ]
-    assert parameters == {"chat": True, "max_tokens": 9, "stop": "end"}
-
-
 async def test_a_stream_ends_with_its_reason_and_its_usage(world: World) -> None:
     """Text leaves as the worker gives it; usage comes only where it is wanted."""
     worker = await language(world, lambda _: None)
     api = await client(world)
     stream = await asyncio.gather(
-        api.chat.completions.create(
+        api.completions.create(
             model="digits",
-            messages=[{"role": "user", "content": "hello"}],
+            prompt="hello",
             stream=True,
             stream_options={"include_usage": True},
         ),
@@ -169,13 +145,12 @@ async def test_a_stream_ends_with_its_reason_and_its_usage(world: World) -> None
     worker.say(text(worker.held[0], "lo"), text(worker.held[0], "!", "length"))
     pieces += [piece async for piece in stream[0]]
 
-    assert pieces[0].choices[0].delta.role == "assistant"
-    assert [piece.choices[0].delta.content for piece in pieces[:-1]] == ["hel", "lo", "!"]
+    assert [piece.choices[0].text for piece in pieces[:-1]] == ["hel", "lo", "!"]
     assert pieces[-2].choices[0].finish_reason == "length"
     assert pieces[-1].choices == []
     assert pieces[-1].usage is not None
     assert pieces[-1].usage.completion_tokens == 2
-    assert (pieces[-1].usage.model_extra or {})["energy_j"] == 3.6
+    assert (pieces[-1].usage.model_extra or {})["cinquefoil"]["energy_j"] == 3.6
 
 
 async def begin(worker: ScriptedWorker) -> None:
@@ -291,13 +266,14 @@ async def test_models_lists_those_that_generate_text(world: World) -> None:
     assert caught.value.code == "model_not_found"
 
 
-async def test_what_is_not_supported_is_refused_by_name(world: World) -> None:
+async def test_what_a_model_of_tensors_cannot_do_is_refused_by_name(world: World) -> None:
+    """`logprobs: 0` requests the tokens' own; null and values that change nothing are accepted."""
     await language(world)
     http = await world.stack.enter_async_context(httpx.AsyncClient(timeout=10))
-    chat = {"model": "digits", "messages": [{"role": "user", "content": "hello"}]}
+    wanted = {"model": "digits", "prompt": "hello"}
 
     async def refused(**changes: Any) -> dict[str, Any]:
-        answer = await http.post(f"http://{world.http}/v1/chat/completions", json=chat | changes)
+        answer = await http.post(f"http://{world.http}/v1/completions", json=wanted | changes)
         assert answer.status_code == 400, answer.text
         error: dict[str, Any] = answer.json()["error"]
         assert error["type"] == "invalid_request_error"
@@ -307,17 +283,11 @@ async def test_what_is_not_supported_is_refused_by_name(world: World) -> None:
     assert (await refused(tools=[{}]))["param"] == "tools"
     assert (await refused(tools=[{}]))["code"] == "unsupported"
     assert "n: must be 1" in (await refused(n=2))["message"]
+    assert (await refused(logprobs=0))["param"] == "logprobs"
     assert (await refused(temperature="hot"))["param"] == "temperature"
     assert (await refused(stop=["a", 3]))["message"] == "stop[1]: must be a valid string"
-    content = [{"role": "user", "content": 5}]
-    assert (await refused(messages=content))["param"] == "messages[0].content"
-    assert (
-        "messages[0].role" in (await refused(messages=[{"role": "tool", "content": ""}]))["message"]
-    )
-    last = [{"role": "assistant", "content": "a"}]
-    assert "the last message must be the user's" in (await refused(messages=last))["message"]
-    neutral = chat | {"n": 1, "tools": None, "logprobs": None}
-    ok = await http.post(f"http://{world.http}/v1/chat/completions", json=neutral)
+    neutral = wanted | {"n": 1, "tools": None, "logprobs": None, "echo": False}
+    ok = await http.post(f"http://{world.http}/v1/completions", json=neutral)
     assert ok.status_code == 200
 
 
@@ -329,7 +299,7 @@ async def test_a_model_without_text_and_one_without_template_say_what_to_call(wo
     with pytest.raises(openai.BadRequestError, match="/v2/models/digits/infer"):
         await api.completions.create(model="digits", prompt="hello")
     foreign = await world.worker("foreign", repeated)
-    foreign.metadata, foreign.decoupled = texts("vllm"), True
+    foreign.metadata, foreign.decoupled = texts("triton"), True
     await world.route(foreign)
     import openai
 

@@ -94,6 +94,70 @@ async def test_text_streams_with_its_tokens_times_and_energy(router: Router) -> 
         assert result.receipt.energy_j > 0
 
 
+def passing(path: str, **body: Any) -> oip.ModelInferRequest:
+    """Return a request of the OpenAI API that passes as it is."""
+    content = json.dumps(body).encode()
+    request = oip.ModelInferRequest(model_name="m", id="q")
+    request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    request.raw_input_contents.append(len(content).to_bytes(4, "little") + content)
+    request.parameters["openai_path"].string_param = path
+    return request
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"include_usage": True}, {"include_usage": True, "continuous_usage_stats": True}],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_a_stream_that_passes_is_the_server_s_byte_for_byte(
+    router: Router, running: tuple[Running, Path], path: str, options: dict[str, bool]
+) -> None:
+    """With its tokens, times and energy, whatever the client wants of usage."""
+    parts = [{"type": "text", "text": "1 2"}, {"type": "text", "text": "3"}]
+    body = {"messages": [{"role": "user", "content": parts}], "prompt": "1 2 3", "max_tokens": 4}
+    body |= {"stream": True, "stream_options": options}
+    body.pop("prompt" if "chat" in path else "messages")
+    await router.send(in_parts(1, passing(path, model="m", **body)))
+    *pieces, last = await results(router, lambda found: [r for r in found if not r.more])
+    async with aiohttp.ClientSession(server_of(running[0])) as session:
+        key = {"Authorization": f"Bearer {key_of(running[0])}"}
+        async with session.post(path, json=body, headers=key) as answer:
+            direct = await answer.read()
+
+    assert "".join(text_of(each.response) for each in (*pieces, last)).encode() == direct
+    assert (last.receipt.input_tokens, last.receipt.output_tokens) == (3, 4)
+    assert last.receipt.first_token_s > 0
+    assert last.receipt.energy_j > 0
+    assert len(pieces) == 3, "each token as it comes, the last with the end"
+
+
+async def test_an_answer_that_comes_at_once_passes_as_it_is(router: Router) -> None:
+    """Its tokens are the server's; when the first came is not known, and not stated."""
+    messages = [{"role": "user", "content": "1 2 3"}]
+    wanted = {"messages": messages, "max_tokens": 4, "tools": [], "seed": 2**60, "logit_bias": {}}
+    found = await router.infer(
+        passing("/v1/chat/completions", model="m", accuracy_floor=1, **wanted)
+    )
+    document = json.loads(text_of(found.response))
+
+    assert document["choices"][0]["message"]["content"] == " 4 5 6 7"
+    assert document["sent"] == {"model": "Qwen/Qwen3-8B", **wanted}
+    answer = oip.ModelInferResponse.FromString(found.response)
+    assert answer.parameters["finish_reason"].string_param == "length"
+    assert (found.receipt.input_tokens, found.receipt.output_tokens) == (3, 4)
+    assert found.receipt.first_token_s == 0
+    assert found.receipt.energy_j > 0
+
+
+async def test_what_the_server_lacks_and_refuses_it_says_itself(router: Router) -> None:
+    lacks = await router.infer(passing("/v1/embeddings", model="m", input="a"), 1)
+    refused = await router.infer(passing("/v1/completions", prompt="1", max_tokens=4096), 2)
+
+    assert lacks.status == "NOT_FOUND"
+    assert refused.status == "INVALID_ARGUMENT"
+    assert refused.message == "This model's maximum context length is 4096 tokens."
+
+
 async def test_a_conversation_reaches_the_server_with_its_history(router: Router) -> None:
     result = await router.infer(chat("7", {"role": "system", "content": "Count"}))
 
@@ -137,15 +201,29 @@ async def test_a_cancelled_request_is_closed_at_the_server(
     await until_aborted(running[0], 2)
 
 
-async def until_aborted(found: Running, number: int) -> None:
-    """Wait until the server has seen so many requests closed."""
+def _server_process(found: Running) -> psutil.Process:
     (server,) = [
         child
         for child in psutil.Process(found.process.pid).children(recursive=True)
         if str(SERVER) in child.cmdline()
     ]
-    at = server.cmdline()[server.cmdline().index(str(SERVER)) + 1]
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{at}") as session:
+    return server
+
+
+def server_of(found: Running) -> str:
+    """Return the address of a worker's server."""
+    command = _server_process(found).cmdline()
+    return f"http://127.0.0.1:{command[command.index(str(SERVER)) + 1]}"
+
+
+def key_of(found: Running) -> str:
+    """Return the key of a worker's server."""
+    return _server_process(found).environ()["VLLM_API_KEY"]
+
+
+async def until_aborted(found: Running, number: int) -> None:
+    """Wait until the server has seen so many requests closed."""
+    async with aiohttp.ClientSession(server_of(found)) as session:
         aborted = 0
         while aborted < number:
             async with session.get("/aborted") as answer:

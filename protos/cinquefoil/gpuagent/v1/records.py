@@ -661,6 +661,8 @@ class Receipt:
             generated token. Unit: s.
         token_s: Mean time between generated tokens, after the first. 0: there were fewer than two.
             Unit: s.
+        cached_tokens: Of the prompt's tokens, those that the model's server had cached. Unit:
+            tokens.
     """
 
     energy_j: float = 0.0
@@ -674,6 +676,7 @@ class Receipt:
     output_tokens: int = 0
     first_token_s: float = 0.0
     token_s: float = 0.0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -691,6 +694,9 @@ class Result:
         more: Further results of the same work follow: a model that answers in parts.
         retry_after_s: When not OK: time after which the caller may try again, as the model's server
             states it. 0: not stated. Unit: s.
+        reason: When not OK: a stable word for programs, as in google.rpc.ErrorInfo, where the
+            model's server states one, for example "CONTEXT_LENGTH_EXCEEDED".
+        field: When not OK: the field of the request that is wrong, where it is known.
     """
 
     id: int = 0
@@ -700,3 +706,5 @@ class Result:
     receipt: Receipt | None = None
     more: bool = False
     retry_after_s: float = 0.0
+    reason: str = ""
+    field: str = ""

@@ -213,6 +213,8 @@ class Result(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_S_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The work's id."""
     status: _builtins.str
@@ -229,6 +231,12 @@ class Result(_message.Message):
     """When not OK: time after which the caller may try again, as the model's server states it. 0: not
     stated. Unit: s.
     """
+    reason: _builtins.str
+    """When not OK: a stable word for programs, as in google.rpc.ErrorInfo, where the model's server
+    states one, for example "CONTEXT_LENGTH_EXCEEDED".
+    """
+    field: _builtins.str
+    """When not OK: the field of the request that is wrong, where it is known."""
     @_builtins.property
     def receipt(self) -> Global___Receipt:
         """Its cost, if energy was spent on it: when OK, and when it failed after it ran. With the last
@@ -245,10 +253,12 @@ class Result(_message.Message):
         receipt: Global___Receipt | None = ...,
         more: _builtins.bool = ...,
         retry_after_s: _builtins.float = ...,
+        reason: _builtins.str = ...,
+        field: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_receipt", b"_receipt", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receipt", b"_receipt", "id", b"id", "message", b"message", "more", b"more", "receipt", b"receipt", "response", b"response", "retry_after_s", b"retry_after_s", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receipt", b"_receipt", "field", b"field", "id", b"id", "message", b"message", "more", b"more", "reason", b"reason", "receipt", b"receipt", "response", b"response", "retry_after_s", b"retry_after_s", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__receipt: _TypeAlias = _typing.Literal["receipt"]  # noqa: Y015
     _WhichOneofArgType__receipt: _TypeAlias = _typing.Literal["_receipt", b"_receipt"]  # noqa: Y015
@@ -273,6 +283,7 @@ class Receipt(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     FIRST_TOKEN_S_FIELD_NUMBER: _builtins.int
     TOKEN_S_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Active energy of this request: its share of its batch's. Unit: J."""
     idle_energy_j: _builtins.float
@@ -295,6 +306,8 @@ class Receipt(_message.Message):
     """From the request's arrival at the caller of this stream to its first generated token. Unit: s."""
     token_s: _builtins.float
     """Mean time between generated tokens, after the first. 0: there were fewer than two. Unit: s."""
+    cached_tokens: _builtins.int
+    """Of the prompt's tokens, those that the model's server had cached. Unit: tokens."""
     def __init__(
         self,
         *,
@@ -309,10 +322,11 @@ class Receipt(_message.Message):
         output_tokens: _builtins.int = ...,
         first_token_s: _builtins.float = ...,
         token_s: _builtins.float = ...,
+        cached_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "compute_s", b"compute_s", "energy_j", b"energy_j", "energy_method", b"energy_method", "first_token_s", b"first_token_s", "idle_energy_j", b"idle_energy_j", "input_tokens", b"input_tokens", "items", b"items", "output_tokens", b"output_tokens", "queue_s", b"queue_s", "token_s", b"token_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "cached_tokens", b"cached_tokens", "compute_s", b"compute_s", "energy_j", b"energy_j", "energy_method", b"energy_method", "first_token_s", b"first_token_s", "idle_energy_j", b"idle_energy_j", "input_tokens", b"input_tokens", "items", b"items", "output_tokens", b"output_tokens", "queue_s", b"queue_s", "token_s", b"token_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,6 +16,8 @@ def binding_latency_s(slo: Slo, latency_s: float, usage: Usage) -> float:
         latency_s: Of the whole text, s.
         usage: When its tokens came.
     """
+    if not usage.first_token_s:  # it came at once
+        return latency_s
     first = usage.first_token_s / slo.ttft_s if slo.ttft_s else 0.0
     between = usage.token_s / slo.tpot_s if slo.tpot_s else 0.0
     return max(latency_s, slo.latency_s * max(first, between))

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.gpuagent.worker.generative.generation import Generation, TextModel
-from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.generative.generation import Generation, TextModel, TextRequest
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import ModelFailed
@@ -24,11 +23,11 @@ _LONGEST_S: Final = 1e6  # a timer's; a request without a deadline has none
 
 
 @dataclass(eq=False)
-class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
+class SlotExecutor(Intake[TextRequest, SharedDevice, TextModel]):
     """Runs the work of all streams, each request on a slot of its own; credits are the slots."""
 
     _slots: asyncio.Semaphore = field(init=False)
-    _running: dict[Job[Prompt], Generation] = field(default_factory=dict)
+    _running: dict[Job[TextRequest], Generation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,14 +52,14 @@ class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
                 (job,), _ = await self._next()
                 tasks.create_task(self._serve(job), name="worker.generate")
 
-    async def _serve(self, job: Job[Prompt]) -> None:
+    async def _serve(self, job: Job[TextRequest]) -> None:
         try:
             if self._to_start(job):
                 self._done(job, await self._answer(job), self.clock.monotonic())
         finally:
             self._slots.release()
 
-    async def _answer(self, job: Job[Prompt]) -> Answer:
+    async def _answer(self, job: Job[TextRequest]) -> Answer:
         """Generate, and hand text on as it comes where it is taken in parts."""
         stay = self.device.begin()
         generation = Generation(
@@ -82,34 +81,35 @@ class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
         cost = ran.cost(job.arrived_s, usage=generation.usage)
         if isinstance(ended, ServiceError):
             return Answer(job.id, ended, cost=cost)
-        return Answer(job.id, response=job.request.answer(sending.result(), ended), cost=cost)
+        last = sending.result() + generation.tail
+        return Answer(job.id, response=job.request.answer(last, ended), cost=cost)
 
-    async def _generate(self, prompt: Prompt, generation: Generation) -> str | ServiceError:
+    async def _generate(self, wanted: TextRequest, generation: Generation) -> str | ServiceError:
         """Return the reason why the text ended, or the error."""
         try:
-            return await self.model.generate(prompt, generation)
+            return await self.model.generate(wanted, generation)
         except ServiceError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - xllamacpp raises what it likes
-            _log.warning("model failed", error=str(error), id=prompt.id)
+        except Exception as error:  # noqa: BLE001 - the border: the model may raise what it likes
+            _log.warning("model failed", error=str(error), id=wanted.id)
             return ModelFailed("the model failed on this request")
         finally:
             generation.stop()  # where this task was cancelled, the model must end too
 
-    def _stop(self, chosen: Callable[[Job[Prompt]], bool]) -> None:
+    def _stop(self, chosen: Callable[[Job[TextRequest]], bool]) -> None:
         for job, generation in self._running.items():
             if chosen(job):
                 generation.stop()
 
 
-async def _send(job: Job[Prompt], generation: Generation) -> str:
-    """Hand text on as it comes; return what is left for the last answer."""
-    left: list[str] = []
-    async for text in generation.texts():
+async def _send(job: Job[TextRequest], generation: Generation) -> bytes:
+    """Hand an answer on as it comes; return what is left for the last part."""
+    left: list[bytes] = []
+    async for piece in generation.pieces():
         if not job.in_parts:
-            left.append(text)
+            left.append(piece)
         elif not await job.session.send_part(
-            Answer(job.id, response=job.request.answer(text), more=True)
+            Answer(job.id, response=job.request.answer(piece), more=True)
         ):
             generation.stop()
-    return "".join(left)
+    return b"".join(left)

@@ -1,23 +1,29 @@
 """llama.cpp, in this process: a loaded language model that decodes several requests at a time.
 
-`xllamacpp` is llama.cpp's own server without its wire: continuous batching over slots, one thread
-that decodes, and here a waiting thread for each request.
+`xllamacpp` is llama.cpp's own server: continuous batching over slots, one thread that decodes. The
+worker calls it over loopback, with a key that no other process has, as it calls any server of the
+OpenAI API.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from services.gpuagent.worker.generative.generation import DecodeStep, Generation, TextModel
-from services.gpuagent.worker.generative.prompts import Prompt
-from services.gpuagent.worker.model_port import ModelFailed
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.gpuagent.worker.external_server import Server
+from services.gpuagent.worker.generative import llama_members
+from services.gpuagent.worker.generative.api_requests import ApiRequest
+from services.gpuagent.worker.generative.generation import TextModel, TextRequest
+from services.gpuagent.worker.generative.openai_server import OpenAiModel, session
+from services.gpuagent.worker.work_messages import Body
 from services.kit.config import GenerativeRuntime
-from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.errors import FailedPrecondition
+from services.kit.net import free_port
 from services.kit.package_data import package_file
 
 _PROMPT_BATCH: Final = 64
@@ -25,118 +31,71 @@ _PROMPT_BATCH: Final = 64
 
 _ALL_LAYERS: Final = 999
 _SILENT: Final = -1
+_SPARE_THREADS: Final = 2
+"""For `/health` and errors, beside one for each request that is decoded."""
 
 PLATFORM: Final = "llama.cpp"
 
 
-class LanguageModel(TextModel):
-    """A loaded model. To make one blocks, and so does a thread for each of its answers.
-
-    It never fails as a whole: what llama.cpp does not survive ends the process.
-
-    Args:
-        file: GGUF file, where `runtime` names none.
-        runtime: Context, template and defaults.
-        waiting: Threads that wait for answers, as many as there are slots.
-        slots: Requests that are decoded at a time.
-        threads: Threads that compute.
-        gpu: Its layers run on the GPU that the process sees, where llama.cpp was built for it.
+@asynccontextmanager
+async def llama_model(spec: WorkerSpec, runtime: GenerativeRuntime) -> AsyncIterator[LanguageModel]:
+    """Load the model of a worker while the block runs.
 
     Raises:
         RuntimeError: The library or the file is not there, is not the one of its digest, or
             cannot be loaded.
     """
+    server = Server(f"127.0.0.1:{free_port()}", secrets.token_hex(32))
+    # It never fails as a whole: what llama.cpp does not survive ends the process.
+    loaded = await asyncio.to_thread(_loaded, spec, runtime, server)
+    async with session(f"http://{server.address}", server.api_key) as http:
+        model = LanguageModel(http, server, runtime, PLATFORM)
+        await server.until_ready(model.ready)
+        yield model
+    del loaded
 
-    def __init__(  # noqa: PLR0913 - what a worker's spec says
-        self,
-        file: Path,
-        runtime: GenerativeRuntime,
-        waiting: Executor,
-        *,
-        slots: int,
-        threads: int,
-        gpu: bool = False,
-    ) -> None:
-        super().__init__(PLATFORM, runtime)
-        self._waiting = waiting
-        found = _found(file, runtime)
-        params = _library().CommonParams()
-        params.model.path = str(found)
-        params.n_ctx, params.n_parallel = runtime.context_tokens * slots, slots
-        params.ctx_shift = params.fit_params = False  # the context is as configured
-        params.n_batch = params.n_ubatch = max(_PROMPT_BATCH, slots)
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-        params.n_gpu_layers = _ALL_LAYERS if gpu else 0
-        params.verbosity = _SILENT  # prompts are private
-        params.cache_ram_mib = 0
-        # Its HTTP side cannot be left out. It listens on loopback, with a key that no client has.
-        params.n_threads_http = 1
-        params.api_keys = [secrets.token_hex(32)]
-        params.ui = params.endpoint_slots = False
-        try:
-            self._server = _library().Server(params)
-        except Exception as error:  # xllamacpp's errors share no base class
-            raise RuntimeError(f"{found}: {error}") from error
 
-    async def generate(self, prompt: Prompt, generation: Generation) -> str:
-        """Generate text; see `TextModel`.
+class LanguageModel(OpenAiModel):
+    """A loaded model."""
+
+    def read(self, data: Body, deadline_s: float) -> TextRequest:
+        """Read and check a request; members that llama.cpp would pass over are refused.
 
         Raises:
-            InvalidArgument: The prompt does not fit the context.
-            ModelFailed: llama.cpp could not go on.
+            InvalidArgument: It is invalid.
         """
-        loop, listening = asyncio.get_running_loop(), _Listening(generation.hear)
-        await loop.run_in_executor(self._waiting, self._generate, prompt, listening)
-        if listening.error is not None:
-            raise listening.error
-        return listening.reason
+        wanted = super().read(data, deadline_s)
+        if isinstance(wanted, ApiRequest):
+            llama_members.check(wanted.body, wanted.path)
+        return wanted
 
-    def _generate(self, prompt: Prompt, listening: _Listening) -> None:
-        """Generate text; blocks, and releases the GIL."""
-        server = self._server
-        handle = server.handle_chat_completions if prompt.chat else server.handle_completions
-        body = prompt.to_openai() | {"return_progress": True, "timings_per_token": True}
-        handle(body | {"stream_options": {"include_usage": True}}, listening.take)
+    async def failure(self) -> str:
+        """Wait for ever."""
+        return await TextModel.failure(self)
 
 
-class _Listening:
-    """Makes steps of llama.cpp's chunks in its thread. Attributes: reason, error (how it ended)."""
-
-    def __init__(self, heard: Callable[[DecodeStep], bool]) -> None:
-        self.reason = ""
-        self.error: InvalidArgument | ModelFailed | None = None
-        self._heard = heard
-        self._input = self._computed = self._output = 0
-
-    def take(self, chunk: dict[str, Any]) -> bool:
-        """Take a chunk; True ends the request."""
-        if "error" in chunk:
-            self.error = _explained(chunk["error"])
-            return True
-        timings = chunk.get("timings", {})
-        self._output = timings.get("predicted_n", self._output)
-        self._computed = timings.get("prompt_n", self._computed)
-        if "prompt_progress" in chunk:
-            self._input = chunk["prompt_progress"]["processed"]
-        if chunk.get("usage"):
-            self._input = chunk["usage"]["prompt_tokens"]
-            self._output = chunk["usage"]["completion_tokens"]
-        text = ""
-        for choice in chunk["choices"]:
-            text += (choice["delta"].get("content") if "delta" in choice else choice["text"]) or ""
-            self.reason = choice["finish_reason"] or self.reason
-        return not self._heard(DecodeStep(text, self._input, self._computed, self._output))
-
-
-def _explained(error: dict[str, Any]) -> InvalidArgument | ModelFailed:
-    if error.get("type") == "exceed_context_size_error":
-        field = "raw_input_contents[0]"
-        return InvalidArgument.at(
-            field,
-            f"the prompt has {error['n_prompt_tokens']} tokens and must leave room for "
-            f"an answer in a context of {error['n_ctx']}",
-        )
-    return ModelFailed(f"llama.cpp: {error.get('message', 'no details')}")
+def _loaded(spec: WorkerSpec, runtime: GenerativeRuntime, server: Server) -> Any:
+    """Return a running server; blocks while the model is loaded."""
+    library, slots = _library(), spec.slots
+    found = _found(spec.file, runtime)
+    params = library.CommonParams()
+    params.model.path = str(found)
+    params.n_ctx, params.n_parallel = runtime.context_tokens * slots, slots
+    params.ctx_shift = params.fit_params = False  # the context is as configured
+    params.n_batch = params.n_ubatch = max(_PROMPT_BATCH, slots)
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = spec.threads
+    on_gpu = spec.provider != "CPUExecutionProvider"  # where llama.cpp was built for it
+    params.n_gpu_layers = _ALL_LAYERS if on_gpu else 0
+    params.verbosity = _SILENT  # prompts are private
+    params.cache_ram_mib = 0
+    params.port = int(server.address.rpartition(":")[2])
+    params.n_threads_http = slots + _SPARE_THREADS
+    params.api_keys = [server.api_key]
+    params.ui = params.endpoint_slots = False
+    try:
+        return library.Server(params)
+    except Exception as error:  # xllamacpp's errors share no base class
+        raise RuntimeError(f"{found}: {error}") from error
 
 
 def _library() -> Any:

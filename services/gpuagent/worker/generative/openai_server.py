@@ -1,6 +1,6 @@
 """A language model that a server of the OpenAI API runs: vLLM, SGLang, llama.cpp's, or another.
 
-Each request is one HTTP request that streams; the server frees its slot when it is closed. Source:
+Each request is one HTTP request; the server frees its slot when it is closed. Source:
 OpenAI, "API reference", completions and chat completions; vLLM, "OpenAI-compatible server"
 (`/health`, `/metrics`, `max_model_len`, `continuous_usage_stats`).
 """
@@ -14,17 +14,19 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import aiohttp
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.worker.external_server import Server, started
-from services.gpuagent.worker.generative.generation import Generation, TextModel
+from services.gpuagent.worker.generative.api_requests import ApiRequest, Passage
+from services.gpuagent.worker.generative.generation import Generation, TextModel, TextRequest
 from services.gpuagent.worker.generative.prompts import Prompt
-from services.gpuagent.worker.generative.server_answers import Heard, ServerAnswers
+from services.gpuagent.worker.generative.server_answers import Progress, ServerAnswers
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
+from services.gpuagent.worker.model_port import ModelFailed
 from services.kit import proxies
-from services.kit.config import ClientTls, OpenAiRuntime
-from services.kit.errors import FailedPrecondition, Unavailable
+from services.kit.config import ClientTls, GenerativeRuntime, OpenAiRuntime
+from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
 from services.kit.rpc.certificates import client_context
 from services.kit.telemetry import logs
 
@@ -34,10 +36,15 @@ _REQUEST: Final = aiohttp.ClientTimeout(total=5.0)
 _GENERATE: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0)  # deadlines end it
 _MOST_LINE_BYTES: Final = 2**20
 _MOST_ERROR_BYTES: Final = 64 * 2**10
+_MOST_ANSWER_BYTES: Final = 256 * 2**20
 _DEFAULT_CONTEXT_TOKENS: Final = 131_072
 """Context of a server that states none: the server refuses longer prompts itself."""
 
 _FULL_KV_CACHE: Final = 0.95
+
+_CHARGE_PERIOD_S: Final = 0.25
+_WEIGHT: Final = 0.2
+"""Of an answer in the usual time of a token."""
 
 _OK: Final = 200
 _NO_SUCH_PATH: Final = frozenset({404, 405, 501})
@@ -64,47 +71,61 @@ async def openai_model(
     async with started(spec, runtime) as server:
         scheme = "http" if runtime.tls is None else "https"
         url = f"{scheme}://{server.address}"
-        async with aiohttp.ClientSession(
-            url,
-            connector=aiohttp.TCPConnector(limit=0, ssl=_context(runtime.tls)),
-            headers={"Authorization": f"Bearer {server.api_key}"} if server.api_key else {},
-            read_bufsize=_MOST_LINE_BYTES,
-            proxy=_proxy(url),
-        ) as session:
-            model = OpenAiModel(session, server, runtime, report, proxies.note(url))
+        async with session(url, server.api_key, runtime.tls) as http:
+            through = proxies.note(url)
+            model = OpenAiModel(http, server, runtime, report=report, through=through)
             await server.until_ready(model.ready)
             await model.read_kv_tokens()
             yield model
+
+
+def session(url: str, api_key: str, tls: ClientTls | None = None) -> aiohttp.ClientSession:
+    """Return HTTP to a server.
+
+    Raises:
+        RuntimeError: Its certificates cannot be read.
+    """
+    return aiohttp.ClientSession(
+        url,
+        connector=aiohttp.TCPConnector(limit=0, ssl=_context(tls)),
+        headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        read_bufsize=_MOST_LINE_BYTES,
+        proxy=_proxy(url),
+    )
 
 
 class OpenAiModel(TextModel):
     """A server's language model as a `TextModel`.
 
     Args:
-        session: HTTP to the server.
-        server: Its process, where the worker started it.
+        http: HTTP to the server.
+        server: Its address, and its process where the worker started it.
         runtime: As of `openai_model`.
+        platform: Name of the engine.
         report: As of `openai_model`.
         through: Words for errors: the proxy before it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its connection, its place and its names
         self,
-        session: aiohttp.ClientSession,
+        http: aiohttp.ClientSession,
         server: Server,
-        runtime: OpenAiRuntime,
-        report: Callable[[ServerLoad], None],
+        runtime: OpenAiRuntime | GenerativeRuntime,
+        platform: str = PLATFORM,
+        *,
+        report: Callable[[ServerLoad], None] = lambda _: None,
         through: str = "",
     ) -> None:
-        super().__init__(PLATFORM, runtime)
-        self._session = session
+        super().__init__(platform, runtime)
+        self._session = http
         self._server = server
-        self._name = runtime.model_name
+        self._name = runtime.model_name if isinstance(runtime, OpenAiRuntime) else ""
         self._report = report
         self._answers = ServerAnswers(server.name)
         self._through = through
         self._uncounted = False
         self._in_flight = 0
+        self._token_s = 0.0
         self._room = asyncio.Event()
         self._room.set()
         self._has_metrics = True
@@ -170,8 +191,8 @@ class OpenAiModel(TextModel):
 
     # ---- text ----------------------------------------------------------------------------------
 
-    async def generate(self, prompt: Prompt, generation: Generation) -> str:
-        """Generate text; see `TextModel`.
+    async def generate(self, wanted: TextRequest, generation: Generation) -> str:
+        """Generate an answer; see `TextModel`.
 
         Raises:
             InvalidArgument: The server refuses the request; the message is the server's.
@@ -180,7 +201,7 @@ class OpenAiModel(TextModel):
             ModelFailed: The server failed on the request, or answered what is no stream of text.
         """
         self._in_flight += 1
-        reading = asyncio.create_task(self._follow(prompt, generation), name="worker.openai")
+        reading = asyncio.create_task(self._call(wanted, generation), name="worker.openai")
         generation.when_stopped(reading.cancel)
         try:
             return await reading
@@ -189,40 +210,118 @@ class OpenAiModel(TextModel):
             if task is not None and task.cancelling():
                 raise
             return ""
+        except InvalidArgument as error:
+            if isinstance(wanted, Prompt) and "CONTEXT" in error.reason:
+                raise InvalidArgument.at("raw_input_contents[0]", error.message) from None
+            raise
         finally:
+            if token_s := generation.usage.token_s:
+                self._token_s += _WEIGHT * (token_s - self._token_s) if self._token_s else token_s
             self._in_flight -= 1
             if not self._in_flight:
                 self._room.set()
 
-    async def _follow(self, prompt: Prompt, generation: Generation) -> str:
-        body = prompt.to_openai() | {"model": self._name}
-        body |= {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-        heard = Heard(self._answers, self._server.name, prompt)
+    async def _call(self, wanted: TextRequest, generation: Generation) -> str:
+        progress = Progress(self._answers, self._server.name, wanted.prompt_bytes)
+        streams = isinstance(wanted, Prompt) or wanted.streams
         try:
             async with (
                 self._server.answering(),
                 self._session.post(
-                    "/v1/chat/completions" if prompt.chat else "/v1/completions",
-                    data=to_json(body),
-                    headers={"Content-Type": "application/json", "Accept": _EVENTS},
+                    wanted.path,
+                    data=wanted.document(self._name),
+                    headers={
+                        "Content-Type": "application/json",
+                        "Accept": _EVENTS if streams else "application/json",
+                    },
                     timeout=_GENERATE,
                     allow_redirects=False,
                 ) as answer,
             ):
-                if answer.status != _OK or answer.content_type in _NO_EVENTS:
+                if answer.status != _OK or (streams and answer.content_type in _NO_EVENTS):
                     said = await answer.content.read(_MOST_ERROR_BYTES)
-                    raise self._answers.refusal(answer.status, answer.headers, said)
-                async for chunk in self._answers.events(answer.content):
-                    generation.take(heard.step(chunk))
+                    raise self._answers.refusal(
+                        answer.status, answer.headers, said, passes=isinstance(wanted, ApiRequest)
+                    )
+                if isinstance(wanted, Prompt):
+                    await self._follow(answer.content, progress, generation)
+                elif streams:
+                    await self._pass_on(wanted, answer.content, progress, generation)
+                else:
+                    await self._whole(answer.content, progress, generation)
         except (aiohttp.ClientError, TimeoutError) as error:
             why = error or type(error).__name__
             raise Unavailable(f"{self._server.name}: {why}{self._through}") from error
-        if not heard.reason:
-            raise Unavailable(f"{self._server.name} ended the answer before its end")
-        if not heard.counted and not self._uncounted:
+        if not progress.counted and not self._uncounted and streams:
             self._uncounted = True
-            _log.warning("the model's server states no usage: tokens are not counted")
-        return heard.reason
+            _log.warning("the model's server states no usage: tokens are counted here")
+        return progress.reason or "stop"
+
+    async def _follow(
+        self, content: aiohttp.StreamReader, progress: Progress, generation: Generation
+    ) -> None:
+        """Take the text of a stream."""
+        async for event in self._answers.events(content):
+            if event.chunk is not None:
+                _, text = progress.take(event.chunk)
+                generation.take(progress.step(text.encode(errors="replace")))
+        if not progress.reason:
+            raise self._broken_off()
+
+    async def _pass_on(
+        self,
+        wanted: ApiRequest,
+        content: aiohttp.StreamReader,
+        progress: Progress,
+        generation: Generation,
+    ) -> None:
+        """Pass the events of a stream on."""
+        passage = Passage(wanted, progress)
+        async for event in self._answers.events(content):
+            generation.take(progress.step(passage.take(event)))
+        if not progress.reason and not passage.complete:
+            raise self._broken_off()
+        generation.tail = passage.rest()
+
+    async def _whole(
+        self, content: aiohttp.StreamReader, progress: Progress, generation: Generation
+    ) -> None:
+        """Pass an answer on that comes at once; until then, tokens are taken to come as usual."""
+        body = bytearray()
+        async with self._charging(generation):
+            async for piece in content.iter_any():
+                body += piece
+                if len(body) > _MOST_ANSWER_BYTES:
+                    raise ModelFailed(
+                        f"{self._server.name} answered more than {_MOST_ANSWER_BYTES} bytes"
+                    )
+        try:
+            document = from_json(body)
+        except ValueError:
+            document = None
+        progress.whole(document, len(body))
+        generation.take_whole(progress.step(bytes(body)))
+
+    @asynccontextmanager
+    async def _charging(self, generation: Generation) -> AsyncIterator[None]:
+        """Charge for tokens at the usual pace while the block waits for all of them."""
+
+        async def charge() -> None:
+            waited_s = 0.0
+            while True:
+                await asyncio.sleep(_CHARGE_PERIOD_S)
+                waited_s += _CHARGE_PERIOD_S
+                generation.expect(int(waited_s / self._token_s))
+
+        charging = asyncio.create_task(charge(), name="worker.charge") if self._token_s else None
+        try:
+            yield
+        finally:
+            if charging is not None:
+                charging.cancel()
+
+    def _broken_off(self) -> Unavailable:
+        return Unavailable(f"{self._server.name} ended the answer before its end")
 
 
 def _context_tokens(model: Mapping[str, Any]) -> int:

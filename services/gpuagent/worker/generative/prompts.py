@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
 from services.gpuagent.worker import tensor_messages
@@ -31,6 +32,8 @@ _SIGNATURES: Final = {
 }
 SIGNATURE: Final = _SIGNATURES["text_input"]
 
+_DEFAULT_TOKENS: Final = 256
+"""Of an answer, where neither the request nor the runtime states a limit."""
 _HIGHEST_TEMPERATURE: Final = 2.0
 _HIGHEST_SEED: Final = 2**32 - 2  # the one above is llama.cpp's word for "any"
 _LONGEST_STOP: Final = 256
@@ -48,7 +51,7 @@ _NO_EFFECT: Final[Mapping[str, tuple[object, ...]]] = {
     "frequency_penalty": (0,),
     "ignore_eos": (False,),
     "length_penalty": (1,),
-    "logprobs": (False, 0),
+    "logprobs": (False,),
     "min_p": (0,),
     "min_tokens": (0,),
     "n": (1,),
@@ -96,30 +99,46 @@ class Prompt(Request):
     chat: bool = False
     history: tuple[Mapping[str, str], ...] = ()
 
-    def to_openai(self) -> dict[str, Any]:
-        """Return the body of OpenAI's API that streams the text; of a chat: chat completions."""
+    @property
+    def path(self) -> str:
+        """Where a server of OpenAI's API takes it."""
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
+
+    @property
+    def prompt_bytes(self) -> int:
+        """Length of all that the model reads."""
+        return len(self.text.encode()) + sum(len(each["content"].encode()) for each in self.history)
+
+    def document(self, model: str) -> bytes:
+        """Return the body for a server of OpenAI's API, which streams the text.
+
+        Args:
+            model: The model's name there.
+        """
         last = {"role": "user", "content": self.text}
         fields = {
+            "model": model,
             "prompt": None if self.chat else self.text,
-            "messages": [*map(dict, self.history), last] if self.chat else None,
+            "messages": [*self.history, last] if self.chat else None,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
             "seed": self.seed,
             "stop": list(self.stop) or None,
             "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
-        return {name: value for name, value in fields.items() if value is not None}
+        return to_json({name: value for name, value in fields.items() if value is not None})
 
-    def answer(self, text: str, finish_reason: str = "") -> bytes:
+    def answer(self, piece: bytes, finish_reason: str = "") -> bytes:
         """Return a serialized ModelInferResponse.
 
         Args:
-            text: Generated.
+            piece: Generated text.
             finish_reason: Why it ends here: "stop" (the model's end, or a stop word) or "length".
                 "": it does not.
         """
-        said = np.array([text], dtype=object)
+        said = np.array([piece], dtype=object)
         body = tensor_messages.response(self.inference, SIGNATURE, [said])
         if not finish_reason:
             return body
@@ -146,13 +165,14 @@ def read(data: Body, defaults: TextRuntime, context_tokens: int) -> Prompt:
     given = request.parameters
     _refuse_unknown(given)
     max_tokens = _whole(given, "max_tokens", 1, context_tokens)
+    default = defaults.max_tokens or _DEFAULT_TOKENS
     chat = _truth(given, "chat", default=defaults.chat)
     history = _history(given, chat=chat)
     return Prompt(
         id=inference.id,
         inference=inference,
         text=_text(inference, context_tokens, history),
-        max_tokens=min(defaults.max_tokens, context_tokens) if max_tokens is None else max_tokens,
+        max_tokens=min(default, context_tokens) if max_tokens is None else max_tokens,
         temperature=_real(given, "temperature", 0.0, _HIGHEST_TEMPERATURE),
         top_p=_real(given, "top_p", 1e-6, 1.0),
         seed=_whole(given, "seed", 0, _HIGHEST_SEED),
@@ -165,7 +185,7 @@ def read(data: Body, defaults: TextRuntime, context_tokens: int) -> Prompt:
 def _refuse_unknown(given: Parameters) -> None:
     """Refuse parameters that would be passed over, by name, unless they change nothing."""
     for name in given:
-        value = _value(given, name)
+        value = value_of(given, name)
         if value is None or name in _READ or name in _ROUTED or name == "user":
             continue
         if name not in _NO_EFFECT:
@@ -173,9 +193,16 @@ def _refuse_unknown(given: Parameters) -> None:
             raise InvalidArgument.at(
                 f"parameters.{name}", f"unknown here; a text's parameters are {known}"
             )
-        if not any(value == each for each in _NO_EFFECT[name]):
+        if not changes_nothing(value, _NO_EFFECT[name]):
             allowed = " or ".join(map(str, _NO_EFFECT[name]))
             raise _refusal(name, f"left out or {allowed}, as nothing else is done", value)
+
+
+def changes_nothing(value: object, neutral: Iterable[object]) -> bool:
+    """Return whether a value is one of those that change nothing; false is no 0."""
+    return any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in neutral
+    )
 
 
 def _text(inference: Inference, context_tokens: int, history: Iterable[Mapping[str, str]]) -> str:
@@ -196,21 +223,21 @@ def _text(inference: Inference, context_tokens: int, history: Iterable[Mapping[s
 
 
 def _whole(given: Parameters, name: str, low: int, high: int) -> int | None:
-    value = _value(given, name)
+    value = value_of(given, name)
     if value is None or (type(value) is int and low <= value <= high):
         return value
     raise _refusal(name, f"an integer from {low} to {high}", value)
 
 
 def _real(given: Parameters, name: str, low: float, high: float) -> float | None:
-    value = _value(given, name)
+    value = value_of(given, name)
     if value is None or (type(value) in (int, float) and low <= value <= high):
         return None if value is None else float(value)
     raise _refusal(name, f"a number from {low:g} to {high:g}", value)
 
 
 def _stop(given: Parameters) -> tuple[str, ...]:
-    value = _value(given, "stop")
+    value = value_of(given, "stop")
     more = _list(given, "stop_sequences")
     words = (*(() if value is None else (value,)), *more)
     for word in words:
@@ -243,7 +270,7 @@ def _is_message(found: Any) -> bool:
 
 def _list(given: Parameters, name: str) -> list[Any]:
     """Return a list that is given as JSON; empty where it is not given."""
-    value = _value(given, name)
+    value = value_of(given, name)
     if value is None:
         return []
     try:
@@ -256,13 +283,14 @@ def _list(given: Parameters, name: str) -> list[Any]:
 
 
 def _truth(given: Parameters, name: str, *, default: bool) -> bool:
-    value = _value(given, name)
+    value = value_of(given, name)
     if value is None or isinstance(value, bool):
         return default if value is None else value
     raise _refusal(name, "a bool", value)
 
 
-def _value(given: Parameters, name: str) -> Any:
+def value_of(given: Parameters, name: str) -> Any:
+    """Return a parameter's value; None: it is not given."""
     if name not in given:
         return None
     parameter = given[name]

@@ -7,33 +7,57 @@ section 9.2 (server-sent events); RFC 9110, section 10.2.3 (Retry-After).
 import math
 import re
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import urlsplit
 
 from pydantic_core import from_json
 
-from services.gpuagent.worker.generative.generation import DecodeStep
-from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.generative.decode_step import DecodeStep
 from services.gpuagent.worker.model_port import ModelFailed
 from services.kit.errors import (
     MAX_RETRY_AFTER_S,
     InvalidArgument,
+    NotFound,
     ResourceExhausted,
     ServiceError,
     Unavailable,
+    Unimplemented,
 )
 
+MOST_EVENT_BYTES: Final = 16 * 2**20
+ENDS: Final = frozenset({"response.completed", "response.incomplete"})
+"""Types of the events of /v1/responses that state usage."""
+
+_REASONS: Final = {"completed": "stop", "incomplete": "length"}
+_GENERATED: Final = (
+    "content",
+    "text",
+    "reasoning_content",
+    "reasoning",
+    "tool_calls",
+    "refusal",
+    "function_call",
+    "audio",
+)
+"""Members of a choice that are made of tokens."""
+
 _MAX_TOKENS: Final = 2**31
-_MAX_MESSAGE: Final = 500
+_MAX_MESSAGE: Final = 2000
+_MAX_WORD: Final = 200
 _BYTES_PER_TOKEN: Final = 4
 """Of usual prompts, where a server states their tokens only at the end."""
 
 _REFUSED: Final = frozenset({400, 413, 422})
 _AWAY: Final = frozenset({408, 425, 502, 503, 504})
 _KEYS: Final = frozenset({401, 403, 407})
+_LACKS: Final[Mapping[int, type[ServiceError]]] = {
+    404: NotFound,
+    405: Unimplemented,
+    501: Unimplemented,
+}
 _FULL: Final = 429
 _BY_WORD: Final = {
     "ratelimitexceeded": 429,
@@ -72,19 +96,29 @@ _BY_WORD: Final = {
 """HTTP status by an error's `code` or `type` where that is a word: letters only; any other: 500."""
 
 
+class Event(NamedTuple):
+    """An event of a stream. Attributes: raw (as it came), chunk (what it says; None: "[DONE]")."""
+
+    raw: bytes
+    chunk: Any
+
+
 class ServerAnswers:
     """Reads answers of one server. Args: name (for errors)."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
-        """Return the error for an answer other than a stream of events.
+    def refusal(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, passes: bool = False
+    ) -> ServiceError:
+        """Return the error for an answer other than the one that was requested.
 
         Args:
             status: HTTP status.
             headers: Headers of the answer.
             body: Its beginning.
+            passes: The client itself named the path and the model.
         """
         if 300 <= status < 400:
             to = urlsplit(headers.get("Location", "")[:_MAX_MESSAGE])._replace(
@@ -100,15 +134,26 @@ class ServerAnswers:
             return ModelFailed(f"{self._name} answered {what} instead of a stream of events")
         if status < 300 and stated is not None:
             return self.stated_error(stated)
-        return self._error(status, _message(document, body), retry_after_s(headers))
+        retry_s = retry_after_s(headers)
+        return self._error(status, document, _message(document, body), retry_s, passes=passes)
 
     def stated_error(self, document: Mapping[str, Any]) -> ServiceError:
         """Return the error that a document states, whose status is a number or a word in it."""
-        return self._error(_status(document), _message(document, b""), None)
+        return self._error(_status(document), document, _message(document, b""), None)
 
-    def _error(self, status: int, message: str, retry_s: float | None) -> ServiceError:
+    def _error(
+        self,
+        status: int,
+        document: Mapping[str, Any] | None,
+        message: str,
+        retry_s: float | None,
+        *,
+        passes: bool = False,
+    ) -> ServiceError:
         if status in _REFUSED:
-            return InvalidArgument(f"the model's server: {message}")
+            return InvalidArgument(message, field=_field(document), reason=_reason(document))
+        if passes and status in _LACKS:
+            return _LACKS[status](message, field=_field(document), reason=_reason(document))
         said = f"{self._name} answered {_phrase(status)}: {message}"
         if status == _FULL:
             return ResourceExhausted(said, retry_after_s=retry_s)
@@ -118,80 +163,123 @@ class ServerAnswers:
             said += " (its key is of `api_key_file`)"
         return ModelFailed(said)
 
-    async def events(self, lines: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
-        """Yield the documents of an event stream up to "[DONE]".
+    async def events(self, lines: AsyncIterable[bytes]) -> AsyncIterator[Event]:
+        """Yield the events of a stream, up to "[DONE]"; comments are part of the next one.
 
         Raises:
-            ModelFailed: It is not one.
+            ModelFailed: It is none.
         """
+        raw, data = bytearray(), b""
         try:
             async for line in lines:
-                name, _, value = line.strip().partition(b":")
-                value = value.strip()
-                if name not in (b"data", b"error") or not value:
-                    continue
-                if value == b"[DONE]":
+                said = line.strip()
+                name, _, value = said.partition(b":")
+                if data and (not said or name == b"data"):  # its end, or a server leaves that out
+                    yield Event(bytes(raw + (b"" if said else line)), from_json(data))
+                    raw, data = bytearray(), b""
+                    if not said:
+                        continue
+                raw += line
+                if len(raw) > MOST_EVENT_BYTES:
+                    raise ValueError(f"more than {MOST_EVENT_BYTES} bytes")  # noqa: TRY301
+                if name == b"error":
+                    data = b'{"error":%b}' % value
+                elif name == b"data":
+                    data = value.strip()
+                if data == b"[DONE]":
+                    yield Event(bytes(raw) + b"\n", None)
                     return
-                document = from_json(value)
-                yield document if name == b"data" else {"error": document}
+            if data:
+                yield Event(bytes(raw), from_json(data))
         except ValueError as error:  # no JSON, or a line beyond the buffer
             raise ModelFailed(f"{self._name} sent what is not an event: {error}") from error
 
 
-class Heard:
-    """Makes steps of a server's chunks.
+class Progress:
+    """Counts what a server says of one answer.
 
     Attributes:
         reason: Why the text ended; "": it has not.
         counted: The server has stated how many tokens there were.
     """
 
-    def __init__(self, answers: ServerAnswers, name: str, prompt: Prompt) -> None:
+    def __init__(self, answers: ServerAnswers, name: str, prompt_bytes: int) -> None:
         self.reason = ""
         self.counted = False
         self._answers = answers
         self._name = name
-        said = len(prompt.text) + sum(len(each["content"]) for each in prompt.history)
-        self._computed = -(-said // _BYTES_PER_TOKEN)  # until the server states it
-        self._input = self._output = 0
+        self._likely = max(-(-prompt_bytes // _BYTES_PER_TOKEN), 1)  # until the server states it
+        self._input = self._output = self._cached = 0
 
-    def step(self, chunk: Mapping[str, Any]) -> DecodeStep:
-        """Take a chunk.
+    def take(self, chunk: Any) -> tuple[bool, str]:
+        """Take a chunk; return whether it brings a token, and its text.
 
         Raises:
             ServiceError: It states an error, or is none.
         """
         try:
-            return self._step(chunk)
+            return self._take(chunk)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ModelFailed(f"{self._name} sent a chunk of another form") from error
 
-    def _step(self, chunk: Mapping[str, Any]) -> DecodeStep:
-        if "error" in chunk or chunk.get("object") == "error":
+    def whole(self, document: Any, size: int) -> None:
+        """Take an answer that came at once.
+
+        Args:
+            document: What it says, if it is JSON.
+            size: Its size, bytes.
+        """
+        found = document if isinstance(document, dict) else {}
+        for choice in _objects(found.get("choices")):
+            self.reason = str(choice.get("finish_reason") or self.reason)
+        self._end(found)
+        self._count(found.get("usage"), prompt_only=True)
+        if not self.counted and found.get("choices"):
+            self._output = max(-(-size // _BYTES_PER_TOKEN), 1)
+
+    def step(self, piece: bytes) -> DecodeStep:
+        """Return how far the answer is, with what is new of it."""
+        read = self._input or (self._likely if self._output else 0)
+        return DecodeStep(piece, read, max(read - self._cached, 0), self._output)
+
+    def _take(self, chunk: Any) -> tuple[bool, str]:
+        if chunk.get("error") is not None or chunk.get("object") == "error":
             raise self._answers.stated_error(chunk)
-        text, generated = "", False
+        generated, text = str(chunk.get("type", "")).endswith(".delta"), ""
         for choice in chunk.get("choices") or ():
-            said = choice.get("delta", choice)
-            own = said.get("content") or choice.get("text") or ""
-            # Thoughts take time and energy like text, and are no part of the answer.
-            thought = said.get("reasoning_content") or said.get("reasoning")
-            generated |= bool(own or thought)
-            text += own
+            said = choice.get("delta") or choice
+            generated |= any(said.get(name) for name in _GENERATED)
+            text += said.get("content") or said.get("text") or ""
             self.reason = choice.get("finish_reason") or self.reason
         self._output += generated
+        self._end(chunk.get("response"))
+        if isinstance(read := chunk.get("prompt_progress"), dict):  # llama.cpp's
+            self._input, self._cached = int(read["processed"]), int(read.get("cache") or 0)
         self._count(chunk.get("usage"))
-        return DecodeStep(text, self._input, self._computed if self._output else 0, self._output)
+        return generated, text
 
-    def _count(self, usage: Any) -> None:
+    def _end(self, response: Any) -> None:
+        """Take what /v1/responses says of its end."""
+        if isinstance(response, dict) and response.get("status") in _REASONS:
+            self.reason = _REASONS[response["status"]]
+            self._count(response.get("usage"))
+
+    def _count(self, usage: Any, *, prompt_only: bool = False) -> None:
         """Take what a server states of tokens, unless it cannot be."""
         if not isinstance(usage, dict):
             return
-        details = usage.get("prompt_tokens_details")
-        cached = details.get("cached_tokens") if isinstance(details, dict) else None
-        read, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
-        if _is_count(read) and _is_count(made):
-            self._input, self._output, self.counted = read, made, True
-            self._computed = read - (min(cached, read) if _is_count(cached) else 0)
+        for read, made in (("prompt", "completion"), ("input", "output")):
+            stated = usage.get(f"{read}_tokens")
+            generated = usage.get(f"{made}_tokens", 0 if prompt_only else None)
+            if _is_count(stated) and _is_count(generated):
+                self._input, self._output, self.counted = stated, generated, True
+                details = usage.get(f"{read}_tokens_details")
+                cached = details.get("cached_tokens") if isinstance(details, dict) else None
+                self._cached = min(cached, stated) if _is_count(cached) else 0
+
+
+def _objects(given: Any) -> Iterator[dict[str, Any]]:
+    return (each for each in given or () if isinstance(each, dict))
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -249,6 +337,25 @@ def _status(document: Mapping[str, Any]) -> int:
         if 400 <= status < 600:
             return status
     return 500
+
+
+def _stated(document: Mapping[str, Any] | None, name: str) -> str:
+    """Return a word of an error; "": it has none."""
+    error = (document or {}).get("error", document)
+    value = error.get(name) if isinstance(error, dict) else None
+    return value[:_MAX_WORD] if isinstance(value, str) else ""
+
+
+def _field(document: Mapping[str, Any] | None) -> str:
+    """Return the parameter that an error names."""
+    return _stated(document, "param")
+
+
+def _reason(document: Mapping[str, Any] | None) -> str:
+    """Return an error's `code` as a reason, or its `type` where that is written like one."""
+    kind = _stated(document, "type")
+    word = _stated(document, "code") or (kind if "_" in kind else "")
+    return re.sub(r"\W", "_", word).upper()
 
 
 def _message(document: Mapping[str, Any] | None, body: bytes) -> str:

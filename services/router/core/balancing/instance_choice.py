@@ -128,11 +128,11 @@ def consolidated(
         objective: Objective of its tokens.
         price: Carbon of one more answer.
     """
-    body_bytes = len(pending.request.body)
+    prompt_bytes = pending.request.prompt_bytes
     room = [
         state
         for state in states
-        if state.token_times.has_room(state.with_one_more(body_bytes), objective)
+        if state.token_times.has_room(state.with_one_more(prompt_bytes), objective)
     ]
     if not room:
         return idle_longest(states)

@@ -211,7 +211,7 @@ class InstancePool:
     ) -> None:
         """Assign a request to an instance; a hedge: to a second instance."""
         if self._tokens is not None:
-            held = state.with_one_more(len(pending.request.body))
+            held = state.with_one_more(pending.request.prompt_bytes)
             pending.queue_behind(held.prompt_bytes)
         state.hold(pending, counted=self._counts)
         if self.by_prefix:
@@ -230,9 +230,10 @@ class InstancePool:
             state.learn_length(cost.output_tokens)
             answers = (pending.load + len(state.in_flight) + 1) / 2  # as it came, and as it ends
             waited_s = pending.assigned_s - pending.request.arrived_s
+            first_s = cost.usage.first_token_s
             state.token_times.add(
                 Held(answers, pending.prompt_bytes),
-                cost.usage.first_token_s - waited_s,
+                first_s - waited_s if first_s else math.nan,
                 cost.usage.token_s,
             )
             self._answer_carbon.learn(state.instance, answers, cost)

@@ -5,20 +5,28 @@ from typing import Any
 
 import pytest
 
+from services.gpuagent.worker.generative.decode_step import DecodeStep
 from services.gpuagent.worker.generative.openai_server import _context_tokens
-from services.gpuagent.worker.generative.prompts import Prompt
-from services.gpuagent.worker.generative.server_answers import Heard, ServerAnswers, retry_after_s
+from services.gpuagent.worker.generative.server_answers import (
+    Progress,
+    ServerAnswers,
+    retry_after_s,
+)
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.kit.errors import ServiceError
-
-PROMPT = Prompt(id="", inference=None, text="1 2 3 4", max_tokens=3)  # type: ignore[arg-type]
 
 VLLM = 'vllm:{name}{{engine="{engine}",model_name="m"}} {value}'
 VLLM_CACHE = 'vllm:cache_config_info{{block_size="16",engine="{}",num_gpu_blocks="{}"}} 1.0'
 
 
-def heard_of() -> Heard:
-    return Heard(ServerAnswers("the server at a:1"), "the server at a:1", PROMPT)
+def progress() -> Progress:
+    return Progress(ServerAnswers("the server at a:1"), "the server at a:1", prompt_bytes=7)
+
+
+def taken(found: Progress, chunk: dict[str, Any]) -> tuple[str, DecodeStep]:
+    """Return the text of a chunk, and the step that it makes."""
+    _, text = found.take(chunk)
+    return text, found.step(text.encode())
 
 
 def vllm(*values: tuple[str, int, float]) -> str:
@@ -77,19 +85,28 @@ LLAMA_CPP: list[dict[str, Any]] = [
 
 def test_llama_cpp_states_usage_only_at_the_end() -> None:
     """Until then tokens are counted by chunks, and the prompt's by its bytes."""
-    heard = heard_of()
-    first, second, last = map(heard.step, LLAMA_CPP)
+    found = progress()
+    (space, first), (five, second), (_, last) = (taken(found, chunk) for chunk in LLAMA_CPP)
 
-    assert (first.text, first.computed_tokens, first.output_tokens) == (" ", 2, 1)
-    assert (second.text, second.output_tokens) == ("5", 2)
+    assert (space, first.computed_tokens, first.output_tokens) == (" ", 2, 1)
+    assert (five, second.output_tokens) == ("5", 2)
     assert (last.input_tokens, last.computed_tokens, last.output_tokens) == (7, 5, 3)
-    assert heard.reason == "length"
+    assert found.reason == "length"
 
 
-def test_thoughts_are_tokens_and_no_text() -> None:
-    step = heard_of().step({"choices": [{"delta": {"reasoning_content": "Hm"}}]})
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"reasoning_content": "Hm"},
+        {"reasoning": "Hm"},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
+        {"refusal": "No"},
+    ],
+)
+def test_thoughts_and_calls_of_tools_are_tokens_and_no_text(delta: dict[str, Any]) -> None:
+    text, step = taken(progress(), {"choices": [{"delta": delta}]})
 
-    assert (step.text, step.output_tokens) == ("", 1)
+    assert (text, step.output_tokens) == ("", 1)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +125,7 @@ def test_errors_within_a_stream_and_chunks_of_another_form_end_it(
     chunk: dict[str, Any], status: str
 ) -> None:
     with pytest.raises(ServiceError) as caught:
-        heard_of().step(chunk)
+        progress().take(chunk)
     assert caught.value.status == status
 
 
@@ -132,7 +149,7 @@ def test_errors_within_a_stream_and_chunks_of_another_form_end_it(
 )
 def test_an_error_s_code_is_a_number_or_a_word(error: dict[str, Any], status: str) -> None:
     with pytest.raises(ServiceError, match="no more") as caught:
-        heard_of().step({"error": {"message": "no more"} | error})
+        progress().take({"error": {"message": "no more"} | error})
     assert caught.value.status == status
 
 
@@ -222,10 +239,11 @@ def test_a_time_to_retry_is_believed_up_to_an_hour(given: str, wait_s: float | N
 )
 def test_a_usage_that_cannot_be_leaves_the_tokens_to_be_counted_here(usage: Any) -> None:
     """The text is answered: it is right whatever the server says of its tokens."""
-    heard = heard_of()
-    step = heard.step({"choices": [{"text": "5", "finish_reason": "stop"}], "usage": usage})
+    found = progress()
+    text, step = taken(found, {"choices": [{"text": "5", "finish_reason": "stop"}], "usage": usage})
 
-    assert (step.text, step.output_tokens, heard.counted) == ("5", 1, False)
+    assert (text, step.output_tokens, found.counted) == ("5", 1, False)
+    assert step.input_tokens == 2, "of the prompt's bytes"
 
 
 @pytest.mark.parametrize(

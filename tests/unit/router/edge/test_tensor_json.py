@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.json_bounds import MAX_JSON_BYTES
 from services.router.edge import tensor_json
-from services.router.edge.documents import MAX_JSON_BYTES, parsed_object
+from services.router.edge.documents import parsed_object
 
 NUMBERS = {"INT8": "i1", "UINT16": "<u2", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4"}
 
