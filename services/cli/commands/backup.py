@@ -46,9 +46,10 @@ async def downgrade(
     The older planner's error names its schema; 0003 is the oldest.
     """
     from services.kit.config.loader import load
-    from services.planner.adapters.store import opening
+    from services.kit.database.address import address, shown
+    from services.planner.adapters.store.opening import SETTING
+    from services.planner.adapters.store.opening import downgrade as take_back
 
     database = load(config).planner.database
-    before = await opening.downgrade(database, revision)
-    shown = opening.shown(opening.address(database))
-    typer.echo(f"{shown}: schema {before} -> {revision}")
+    before = await take_back(database, revision)
+    typer.echo(f"{shown(address(database, SETTING))}: schema {before} -> {revision}")

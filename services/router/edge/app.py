@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
 from services.kit.config import Router
 from services.kit.errors import NotFound, Unimplemented
+from services.kit.http.context import HttpContext
+from services.kit.http.guard import Guard
 from services.kit.http.server import serving_http
 from services.kit.http.statuses import NO_SUCH_METHOD
-from services.kit.rpc import Access
+from services.kit.rpc import Access, caller
 from services.router.edge.calls import Calls
 from services.router.edge.description import Description
-from services.router.edge.guard import Guard
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
 from services.router.edge.openai_api import OpenAiApi
 from services.router.edge.openai_messages import error_form as openai_form
+from services.router.frontend.client_identity import client_of
 from services.router.runtime.engine import Engine
-from services.router.servicer import InferenceServicer
+from services.router.servicer import UNCHARGED, InferenceServicer
 
 if TYPE_CHECKING:
     from services.kit.config import Tls
@@ -58,7 +61,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         max_requests=settings.max_requests,
         max_request_bytes=settings.max_request_bytes,
         free_bytes=int(settings.max_queue_mib * _MIB),
-        charged=engine.charged,
+        charged=_charged(engine),
     )
     calls = Calls(engine, settings.max_request_bytes)
     app = web.Application()
@@ -80,6 +83,17 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         shared_port=settings.processes > 1,
     ):
         yield
+
+
+def _charged(engine: Engine) -> Callable[[str, HttpContext], AbstractContextManager[None]]:
+    """Return what counts a call against its client's quota while a block runs."""
+
+    def charged(rpc: str, context: HttpContext) -> AbstractContextManager[None]:
+        if rpc.rpartition("/")[2] in UNCHARGED:
+            return nullcontext()
+        return engine.charged(partial(client_of, context, caller()))
+
+    return charged
 
 
 _ANY_RPC: Final = "/inference.GRPCInferenceService/ServerLive"

@@ -13,8 +13,8 @@ from aiohttp import web
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
+from services.kit.http.guard import Guard
 from services.router.edge import openapi
-from services.router.edge.guard import Guard
 from services.router.edge.inference_protocol import error_form
 from services.router.servicer import InferenceServicer
 

@@ -13,11 +13,12 @@ from sqlalchemy import text
 
 from cinquefoil.planner.v1 import plan_pb2
 from cinquefoil.planner.v1.records import Outcome, PlanState, RoutingTable
+from services.kit.database.address import address, shown
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
 from services.kit.lock_file import LockFile
 from services.kit.rpc.record_mapping import to_message
 from services.planner.adapters.store import open_store, schema
-from services.planner.adapters.store.opening import address, downgrade, shown
+from services.planner.adapters.store.opening import downgrade
 from services.planner.adapters.store.tables import metadata, put
 from services.planner.adapters.wire.convert import routing_to
 from services.planner.core.accounting.account import Account, Spent
@@ -290,18 +291,20 @@ async def test_a_database_that_is_not_there_is_unavailable(tmp_path: Path) -> No
 def test_an_address_names_its_driver_and_is_shown_without_secrets(
     given: Path | str, driver: str, seen: str
 ) -> None:
-    url = address(given)
+    url = address(given, "planner.database")
 
     assert (url.drivername, shown(url)) == (driver, seen)
 
 
 def test_the_ssl_mode_goes_by_the_drivers_name() -> None:
-    assert address("postgresql://db/plans?sslmode=require").query == {"ssl": "require"}
+    assert address("postgresql://db/plans?sslmode=require", "planner.database").query == {
+        "ssl": "require"
+    }
 
 
 @pytest.mark.parametrize("given", ["mysql://me:pw@db/plans", "postgresql://me:pw@db:port/plans"])
 def test_an_address_that_cannot_be_is_refused_without_its_password(given: str) -> None:
     with pytest.raises(InvalidArgument, match=r"planner\.database: ") as caught:
-        address(given)
+        address(given, "planner.database")
 
     assert "pw" not in str(caught.value)

@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from inference.grpc_service_pb2 import ModelInferRequest
 from services.kit.config import Access as Settings
 from services.kit.config import Tls, Tokens
+from services.kit.http.guard import Guard
 from services.kit.http.server import serving_http
 from services.kit.rpc import Access, caller
 from services.router.adapters.tokens import TokenVerifier
 from services.router.edge.calls import Calls
-from services.router.edge.guard import Guard
 from services.router.edge.inference_protocol import error_form
 from services.router.runtime.engine import Engine
 from tests.support.certificates import issued

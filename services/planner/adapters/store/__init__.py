@@ -1,4 +1,4 @@
-from services.planner.adapters.store.connection import Rejected
+from services.kit.database.connection import Rejected
 from services.planner.adapters.store.leadership import Deposed
 from services.planner.adapters.store.opening import open_store
 from services.planner.adapters.store.store import Store

@@ -10,8 +10,8 @@ from sqlalchemy import cast, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cinquefoil.planner.v1.records import Outcome
+from services.kit.database.connection import Rejected, SharedConnection, uncancellable
 from services.planner.adapters.store import rows
-from services.planner.adapters.store.connection import Rejected, SharedConnection, uncancellable
 from services.planner.adapters.store.tables import (
     account_hours,
     insert_into,

@@ -5,12 +5,12 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from services.kit.database.address import address, shown
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.lock_file import LockFile
 from services.kit.state_file import Damaged, not_written
 from services.kit.whole_file import replacing
 from services.planner.adapters.store import checks
-from services.planner.adapters.store.opening import address, shown
 
 _OTHER = "choose another backup"
 
@@ -80,7 +80,7 @@ def restore(database: Path | str, backup: Path) -> Path | None:
 
 
 def _file_of(database: Path | str, command: str, file: Path) -> Path:
-    url = address(database)
+    url = address(database, "planner.database")
     if url.get_backend_name() != "sqlite":
         raise InvalidArgument.at(
             "planner.database",

@@ -7,8 +7,8 @@ from sqlalchemy import delete, func, select
 
 from cinquefoil.planner.v1 import history_pb2
 from cinquefoil.planner.v1.records import HistoryPoint
+from services.kit.database.connection import SharedConnection, uncancellable
 from services.kit.rpc.record_mapping import from_message, to_message
-from services.planner.adapters.store.connection import SharedConnection, uncancellable
 from services.planner.adapters.store.tables import history, upsert
 
 

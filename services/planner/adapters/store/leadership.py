@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import Clock
+from services.kit.database.connection import READS
 from services.kit.errors import Cancelled, FailedPrecondition, Unavailable
 from services.kit.lock_file import LockFile
 from services.kit.telemetry import logs
@@ -37,9 +38,6 @@ _AGAIN_S: Final = 5.0
 """Wait of a planner that lost its session, which may still have the lock, s."""
 
 _KEY: Final = "lease"
-
-READS: Final = "cinquefoil_reads"
-"""Execution option of a connection whose transactions write nothing."""
 
 
 async def _nothing(_: AsyncConnection) -> None:

@@ -5,22 +5,25 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Final
 
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import RealClock
-from services.kit.errors import InvalidArgument, NotFound
+from services.kit.database.address import address, shown
+from services.kit.database.connection import SharedConnection
+from services.kit.errors import NotFound
 from services.kit.lock_file import LockFile
 from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
 from services.planner.adapters.store import checks, schema
-from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.leadership import FileLock, Leadership, Lock, SessionLock
 from services.planner.adapters.store.store import ReadAhead, Store
 
 _log = logs.get("store")
+
+SETTING: Final = "planner.database"
 
 
 @asynccontextmanager
@@ -36,7 +39,7 @@ async def open_store(
     synced at each commit, PostgreSQL with synchronous commits.
 
     Args:
-        database: An SQLite file, or a URL (`services.planner.adapters.store.opening`).
+        database: An SQLite file, or a URL (`services.kit.database.address`).
         patience_s: How long to wait for another planner to let go of it, s: one that was just
             killed may still be connected. Infinite: this planner stands by, and takes over from
             one that does not renew its lease.
@@ -48,7 +51,7 @@ async def open_store(
         Unavailable: It cannot be reached.
         Cancelled: `stop` was set while another planner led.
     """
-    url, stopping = address(database), stop or asyncio.Event()
+    url, stopping = address(database, SETTING), stop or asyncio.Event()
     async with AsyncExitStack() as held:
         lock = held.enter_context(_lock_of(url))
         leadership = Leadership(lock, shown(url), RealClock())
@@ -60,7 +63,9 @@ async def open_store(
                 requested_s = await leadership.claim(connection)
             leadership.tenure.renewed(requested_s)
 
-        opened = SharedConnection.opened(url, prepare, leadership.check)
+        opened = SharedConnection.opened(
+            url, prepare, leadership.check, setting=SETTING, remedy=checks.REMEDY
+        )
         shared = await held.enter_async_context(opened)
         _log.info("database", address=shown(url), term=leadership.lease.term)
         if url.get_backend_name() == "sqlite":
@@ -107,7 +112,7 @@ async def downgrade(database: Path | str, revision: str, *, patience_s: float = 
         Damaged: The file is damaged.
         Unavailable: The database cannot be reached.
     """
-    url = address(database)
+    url = address(database, SETTING)
     _require_file(url)
     with _lock_of(url) as lock:
         leadership = Leadership(lock, shown(url), RealClock())
@@ -119,7 +124,9 @@ async def downgrade(database: Path | str, revision: str, *, patience_s: float = 
             """There is no lease: no other planner can lead while the lock is ours."""
 
         async with (
-            SharedConnection.opened(url, prepare, unchecked) as shared,
+            SharedConnection.opened(
+                url, prepare, unchecked, setting=SETTING, remedy=checks.REMEDY
+            ) as shared,
             shared.transaction() as connection,
         ):
             return await connection.run_sync(schema.take_back, shown(url), revision)
@@ -127,7 +134,7 @@ async def downgrade(database: Path | str, revision: str, *, patience_s: float = 
 
 def _require_file(url: URL) -> None:
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        raise NotFound.at("planner.database", f"there is no {shown(url)} yet")
+        raise NotFound.at(SETTING, f"there is no {shown(url)} yet")
 
 
 @contextmanager
@@ -137,7 +144,7 @@ def _lock_of(url: URL) -> Iterator[Lock]:
         yield SessionLock()
         return
     path = Path(url.database or "")
-    with LockFile(Path(f"{path}.lock"), "planner.database") as file:
+    with LockFile(Path(f"{path}.lock"), SETTING) as file:
         if file.take():  # else another planner may be making the database at this moment
             _refuse_empty(path)
         yield FileLock(file)
@@ -147,46 +154,3 @@ def _refuse_empty(path: Path) -> None:
     """Refuse a file of no bytes: a database that was cut off, which SQLite would begin again."""
     if path.is_file() and not path.stat().st_size:
         raise Damaged(path, "it is empty", checks.REMEDY)
-
-
-_DRIVERS = {"postgresql": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
-
-
-def address(database: Path | str) -> URL:
-    """Return the address of the database, for the driver that we use.
-
-    Args:
-        database: An SQLite file, or a URL as libpq takes it.
-
-    Raises:
-        InvalidArgument: The value is not a URL, or names an unsupported kind of database. The
-            message holds no password.
-    """
-    if isinstance(database, Path):
-        return URL.create(_DRIVERS["sqlite"], database=str(database))
-    try:
-        url = make_url(database)
-    except (ArgumentError, ValueError):  # ValueError: the port is no number
-        raise _wrong("not a URL such as postgresql://user@host/name") from None
-    driver = _DRIVERS.get(url.get_backend_name())
-    if driver is None:
-        kinds = " or ".join(_DRIVERS)
-        raise _wrong(f"must be a file or the URL of {kinds}, got {url.get_backend_name()}")
-    url = url.set(drivername=driver)
-    if "sslmode" in url.query:  # libpq's name; the driver has its own
-        sslmode = url.query["sslmode"]
-        url = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": sslmode})
-    return url
-
-
-def shown(url: URL) -> str:
-    """Return an address as people may see it: no password, and no query that could hold one."""
-    if url.get_backend_name() == "sqlite":
-        return str(url.database)
-    host = url.host or url.query.get("host", "")
-    bare = URL.create(url.get_backend_name(), url.username, None, str(host), url.port, url.database)
-    return bare.render_as_string()
-
-
-def _wrong(message: str) -> InvalidArgument:
-    return InvalidArgument.at("planner.database", f"{message}")

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cinquefoil.planner.v1 import plan_pb2
 from cinquefoil.planner.v1.records import RoutingTable
+from services.kit.database.connection import SharedConnection, uncancellable
 from services.kit.rpc.record_mapping import from_message
-from services.planner.adapters.store.connection import SharedConnection, uncancellable
 from services.planner.adapters.store.tables import meta, put, value_of
 from services.planner.adapters.wire.routing_bytes import EncodedTable, PartKey, RoutingEncoder
 

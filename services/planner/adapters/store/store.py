@@ -16,10 +16,10 @@ from sqlalchemy import Column, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cinquefoil.planner.v1.records import ChangedSetting, NodeOrder, Outcome, Plan, PlanState
+from services.kit.database.connection import SharedConnection, uncancellable
 from services.kit.errors import NotFound, ServiceError
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
-from services.planner.adapters.store.connection import SharedConnection, uncancellable
 from services.planner.adapters.store.history_points import HistoryPoints
 from services.planner.adapters.store.leadership import Leadership
 from services.planner.adapters.store.routing_rows import RoutingRows

@@ -200,7 +200,7 @@ def test_a_model_that_is_rebuilt_is_served_from_a_gpu_that_is_free() -> None:
 
 
 def test_a_bridge_is_never_of_a_variant_that_was_removed() -> None:
-    """A variant that an operator took out of service runs until it is stopped, and is started nowhere."""
+    """A variant that was taken out of service runs until it is stopped, and starts nowhere."""
     halves, whole = Placement("3g.20gb", 0), Placement("7g.40gb", 0)
     old, new = segment("old", "v0", halves), segment("new", "v1", whole)
     left = tuple(each for each in MODELS[0].variants if each.name == "v1")

@@ -1,7 +1,7 @@
-"""The only connection to the database: users take turns; a broken one is opened again.
+"""A process's only connection to a database: users take turns; a broken one is opened again.
 
-There is one, because a reader must not see uncommitted rows, and because PostgreSQL's lock against
-a second planner lives and dies with it.
+There is one, because a reader must not see uncommitted rows, and because PostgreSQL's session locks
+live and die with it.
 """
 
 import asyncio
@@ -21,10 +21,11 @@ from services.kit import row_checksums
 from services.kit.errors import Unavailable
 from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
-from services.planner.adapters.store.checks import REMEDY
-from services.planner.adapters.store.leadership import READS
 
 _log = logs.get("store")
+
+READS: Final = "cinquefoil_reads"
+"""Option of a connection whose transactions write nothing; SQLite's then take no lock."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,9 +35,8 @@ _DAMAGE_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NO_WRITE_CODES: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 _CONNECT_S: Final = 10.0
 _SESSION: Final = {
-    "application_name": "cinquefoil-planner",
     "synchronous_commit": "on",
-    # A planner whose host died must not keep the lock for hours.
+    # A service whose host died must not keep its locks for hours.
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
@@ -57,9 +57,18 @@ class SharedConnection:
         damaged: Error of each transaction from now on; None: no damage is known.
     """
 
-    def __init__(self, engine: AsyncEngine, prepare: Prepare, check: Prepare) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        prepare: Prepare,
+        check: Prepare,
+        *,
+        setting: str,
+        remedy: str,
+    ) -> None:
         self.damaged: Damaged | None = None
         self._engine = engine
+        self._setting, self._remedy = setting, remedy
         self._prepare = prepare
         self._check = check
         self._turn = asyncio.Lock()
@@ -68,20 +77,24 @@ class SharedConnection:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, url: URL, prepare: Prepare, check: Prepare) -> AsyncIterator[Self]:
+    async def opened(
+        cls, url: URL, prepare: Prepare, check: Prepare, *, setting: str, remedy: str
+    ) -> AsyncIterator[Self]:
         """Keep a connection while the block runs.
 
         Args:
             url: Address of the database.
             prepare: Called with each new connection.
             check: Called at the beginning of each transaction; an error ends it.
+            setting: The setting that names the database, such as "planner.database"; in errors.
+            remedy: Advice where the file is damaged.
 
         Raises:
             Unavailable: No connection can be opened.
             ServiceError: Raised by `prepare`.
         """
-        engine = _engine(url)
-        shared = cls(engine, prepare, check)
+        engine = _engine(url, f"cinquefoil-{setting.partition('.')[0]}")
+        shared = cls(engine, prepare, check, setting=setting, remedy=remedy)
         try:
             async with shared.transaction():
                 pass
@@ -97,7 +110,7 @@ class SharedConnection:
         Cancelling a statement leaves a connection in an undefined state, and closing it would give
         up the lock: too high a price for a reader that hangs up.
         """
-        task = asyncio.create_task(work, name="planner.store")
+        task = asyncio.create_task(work, name="store")
         self._work.add(task)
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
@@ -131,19 +144,19 @@ class SharedConnection:
                 raise  # ours, not the database's
             except UnicodeDecodeError as error:  # of what SQLite says of a damaged schema
                 await self._drop()
-                raise Damaged(Path(self._engine.url.database or ""), error, REMEDY) from error
+                raise Damaged(Path(self._engine.url.database or ""), error, self._remedy) from error
             except OverflowError as error:  # of SQLite's driver
-                raise Rejected(f"planner.database: {error}") from error
+                raise Rejected(f"{self._setting}: {error}") from error
             except (DBAPIError, OSError) as error:
                 if _is_data(error):
-                    raise Rejected(f"planner.database: {_words(error)}") from error
+                    raise Rejected(f"{self._setting}: {_words(error)}") from error
                 code = _sqlite_code(error)
                 if code not in _NO_WRITE_CODES:  # a connection that cannot write can still read
                     await self._drop()
                 if code in _DAMAGE_CODES:
                     path = Path(self._engine.url.database or "")
-                    raise Damaged(path, _words(error), REMEDY) from error
-                raise Unavailable(f"planner.database: {_words(error)}") from error
+                    raise Damaged(path, _words(error), self._remedy) from error
+                raise Unavailable(f"{self._setting}: {_words(error)}") from error
 
     async def _connect(self) -> AsyncConnection:
         connection = await self._engine.connect()
@@ -180,9 +193,10 @@ def uncancellable(
     return done
 
 
-def _engine(url: URL) -> AsyncEngine:
+def _engine(url: URL, name: str) -> AsyncEngine:
     if url.get_backend_name() == "postgresql":
-        arguments: dict[str, Any] = {"server_settings": _SESSION, "timeout": _CONNECT_S}
+        session = {"application_name": name, **_SESSION}
+        arguments: dict[str, Any] = {"server_settings": session, "timeout": _CONNECT_S}
         return create_async_engine(url, poolclass=NullPool, connect_args=arguments)
     engine = create_async_engine(url, poolclass=NullPool)
     event.listen(engine.sync_engine, "connect", _set_up_sqlite)

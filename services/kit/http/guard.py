@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -23,11 +22,9 @@ from services.kit.http.context import HttpContext
 from services.kit.http.encodings import compress
 from services.kit.http.slow_clients import pieces, sent
 from services.kit.http.statuses import TOO_LARGE, ErrorForm, refusal
-from services.kit.rpc import Access, caller
+from services.kit.rpc import Access
 from services.kit.rpc.call_metrics import CALLS
 from services.kit.telemetry import logs, tracing
-from services.router.frontend.client_identity import client_of
-from services.router.servicer import UNCHARGED
 
 _log = logs.get("http")
 _tracebacks = logs.Tracebacks()
@@ -44,14 +41,16 @@ class Guard:
         max_requests: Requests that may be open at a time; further ones are refused.
         max_request_bytes: Largest body, after decompression.
         free_bytes: Size of all further bodies together that may be in memory.
-        charged: Counts a call against its client's quota while a block runs.
+        charged: Returns what counts a call of a method, in a context, while a block runs.
+        section: Section of the deployment file with these limits, in errors.
     """
 
     access: Access | None
     max_requests: int
     max_request_bytes: int
     free_bytes: int
-    charged: Callable[[Callable[[], str]], AbstractContextManager[None]] = lambda _: nullcontext()
+    charged: Callable[[str, HttpContext], AbstractContextManager[None]] = lambda *_: nullcontext()
+    section: str = "router"
     _open: int = 0
 
     def around(self, method: str, rpc: str, form: ErrorForm, handler: Handler) -> Handler:
@@ -64,7 +63,6 @@ class Guard:
             handler: Answers.
         """
         calls = CALLS.of(method)
-        counts = rpc.rpartition("/")[2] not in UNCHARGED
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             started_s, status = time.monotonic(), "OK"
@@ -73,8 +71,7 @@ class Guard:
             self._open += 1
             try:
                 self._admit(rpc, request, context)
-                client = partial(client_of, context, caller())
-                with self.charged(client) if counts else nullcontext():
+                with self.charged(rpc, context):
                     response = await handler(request)
                 compress(request, response)
                 return await sent(request, response)
@@ -109,7 +106,8 @@ class Guard:
             )
         if self._open > self.max_requests:
             raise ResourceExhausted(
-                f"{self.max_requests} requests are open, and router.max_requests allows no more",
+                f"{self.max_requests} requests are open, and {self.section}.max_requests allows no "
+                "more",
                 reason="TOO_MANY_REQUESTS",
                 retry_after_s=_RETRY_S,
             )
@@ -124,14 +122,14 @@ class Guard:
         """
         limit, size = self.max_request_bytes, 0
         if (request.content_length or 0) > limit:
-            raise _too_large(request.content_length or 0, limit)
+            raise self._too_large(request.content_length or 0)
         content = [bytearray()]
         try:
             async for piece in pieces(request):
                 self._take(len(piece))
                 size += len(piece)
                 if size > limit:
-                    raise _too_large(size, limit)
+                    raise self._too_large(size)
                 content[0] += piece  # grows where it lies: a gigabyte is not there twice
             yield content.pop()
         finally:
@@ -140,15 +138,16 @@ class Guard:
     def _take(self, size: int) -> None:
         if size > self.free_bytes:
             raise ResourceExhausted(
-                "bodies that are being received take the memory that router.max_queue_mib allows",
+                f"bodies that are being received take the memory that {self.section}.max_queue_mib "
+                "allows",
                 reason="QUEUE_BYTES",
                 retry_after_s=_RETRY_S,
             )
         self.free_bytes -= size
 
-
-def _too_large(size: int, limit: int) -> ResourceExhausted:
-    return ResourceExhausted(
-        f"the request has {size} bytes or more; router.max_request_bytes allows {limit}",
-        reason=TOO_LARGE,
-    )
+    def _too_large(self, size: int) -> ResourceExhausted:
+        return ResourceExhausted(
+            f"the request has {size} bytes or more; {self.section}.max_request_bytes allows "
+            f"{self.max_request_bytes}",
+            reason=TOO_LARGE,
+        )
