@@ -51,7 +51,7 @@ def families() -> dict[str, list[SimpleNamespace]]:
     """Return name, kind, labels, series and help of each service's metrics; "process": of all."""
     found: dict[str, list[SimpleNamespace]] = {"process": _registered(_PROCESS)}
     collectors = _collectors()
-    for service in ("carbon", "planner", "gpuagent", "router", "predictor"):
+    for service in ("carbon", "planner", "gpuagent", "router", "predictor", "batch"):
         own = _registered(_OF_SERVICE.get(service, ()))
         own += [_described(family) for family in collectors.get(service, ())]
         found[service] = sorted(own, key=lambda each: each.name)
@@ -85,6 +85,7 @@ def _collectors() -> dict[str, Iterator[Any]]:
     agent = importlib.import_module("services.gpuagent.metrics")
     router = importlib.import_module("services.router.adapters.prometheus")
     predictor = importlib.import_module("services.predictor.adapters.prometheus")
+    batch = importlib.import_module("services.batch.adapters.prometheus")
     clock = importlib.import_module("services.kit.clock").RealClock()
     nothing: Any = SimpleNamespace(
         list=dict,
@@ -104,6 +105,7 @@ def _collectors() -> dict[str, Iterator[Any]]:
         "gpuagent": agent.AgentCollector(node, nothing, nothing, {}).collect(),
         "router": router.RouterCollector({}, clock, dict).collect(),
         "predictor": predictor.PredictorCollector(nothing, nothing).collect(),
+        "batch": batch.BatchCollector(list, dict).collect(),
     }
 
 

@@ -46,7 +46,7 @@ from services.router.core.model import Instance, ModelRoutes, Request, RoutingTa
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.wire import read_head
 from services.router.core.worker_port import Hello, Result
-from services.router.frontend.client_identity import client_of
+from services.kit.rpc.client_identity import client_of
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cinquefoil.batch.v1 import batch_pb2_grpc
 from cinquefoil.carbon.v1 import carbon_pb2_grpc
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc
 from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
@@ -46,6 +47,7 @@ class Clients:
     Attributes:
         agents: Agents by node.
         predictor: None where the deployment has no predictor.
+        batch: None where it has no batch service.
     """
 
     carbon: carbon_pb2_grpc.CarbonServiceAsyncStub
@@ -54,6 +56,7 @@ class Clients:
     inference: grpc_service_pb2_grpc.GRPCInferenceServiceAsyncStub
     agents: Mapping[str, gpuagent_pb2_grpc.GpuAgentServiceAsyncStub]
     predictor: predictor_pb2_grpc.PredictorServiceAsyncStub | None
+    batch: batch_pb2_grpc.BatchServiceAsyncStub | None
 
 
 @asynccontextmanager
@@ -75,7 +78,7 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
                 secured=deployment.tls is not None,
             )
 
-        predictor, router = deployment.predictor, deployment.router
+        predictor, router, batch = deployment.predictor, deployment.router, deployment.batch
         yield Clients(
             carbon=await stub_of(carbon_pb2_grpc.CarbonServiceStub, "carbon", deployment.carbon),
             planner=await stub_of(
@@ -92,6 +95,9 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
             predictor=None
             if predictor is None
             else await stub_of(predictor_pb2_grpc.PredictorServiceStub, "predictor", predictor),
+            batch=None
+            if batch is None
+            else await stub_of(batch_pb2_grpc.BatchServiceStub, "batch", batch),
         )
 
 

@@ -11,6 +11,7 @@ from typer.exceptions import TyperException
 
 from services.cli.commands import (
     backup,
+    batch,
     carbon,
     config,
     data,
@@ -106,7 +107,7 @@ app.command("health")(deployment.health)
 serve.planner.command()(backup.downgrade)
 for module in (plan, models, nodes, config, data, pki, carbon):
     app.add_typer(module.app)
-for group in (serve.planner, serve.router, serve.console, gpuagent.app, predictor.app):
+for group in (serve.planner, serve.router, serve.console, gpuagent.app, predictor.app, batch.app):
     app.add_typer(group)
 
 atexit.register(gc.freeze)  # no last look for cycles: a command ends 0.1 s of CPU sooner

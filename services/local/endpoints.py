@@ -17,7 +17,7 @@ class ServiceEndpoint:
         node: An agent's node; empty for other services.
     """
 
-    service: Literal["carbon", "planner", "gpuagent", "predictor", "router"]
+    service: Literal["carbon", "planner", "gpuagent", "predictor", "router", "batch"]
     endpoint: Endpoint
     node: str = ""
 
@@ -46,3 +46,5 @@ def endpoints(deployment: Deployment) -> Iterator[ServiceEndpoint]:
     if deployment.predictor is not None:
         yield ServiceEndpoint("predictor", deployment.predictor)
     yield ServiceEndpoint("router", deployment.router)
+    if deployment.batch is not None:
+        yield ServiceEndpoint("batch", deployment.batch)

@@ -38,7 +38,8 @@ class Identity:
     """Identity of a certificate's bearer.
 
     Attributes:
-        role: planner, router, carbon, predictor, agent, worker, operator, viewer, gateway, client.
+        role: planner, router, carbon, predictor, batch, agent, worker, operator, viewer, gateway,
+            client.
         name: Of its bearer, where a role has many: the node of an agent; "": there is one.
         hosts: DNS names and IP addresses that others dial it by.
         place: Folder below the authority's; "": role and name.

@@ -19,13 +19,13 @@ from inference import grpc_service_pb2 as pb
 from services.kit import config
 from services.kit.clock import Clock
 from services.kit.rpc import caller
+from services.kit.rpc.client_identity import client_of
 from services.kit.telemetry import tracing
 from services.router.adapters.convert import to_receipts, to_status
 from services.router.adapters.planner_client import ConfigDigests
 from services.router.core.accounting.receipt_watchers import ReceiptWatchers
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.frontend import messages, repository
-from services.router.frontend.client_identity import client_of
 from services.router.frontend.streams import InferStream
 from services.router.runtime.engine import Engine
 

@@ -234,8 +234,9 @@ def _measured(file: Path) -> float | None:
 def _addresses(deployment: Deployment) -> Iterator[Finding]:
     """Check that services of one machine share no port, and that no port is 0."""
     taken: dict[str, str] = {}
-    # The predictor last, being optional: it is to give way to the others.
-    for service in sorted(endpoints(deployment), key=lambda each: each.service == "predictor"):
+    # Optional services last: they are to give way to the others.
+    optional = ("predictor", "batch")
+    for service in sorted(endpoints(deployment), key=lambda each: each.service in optional):
         where, endpoint = service.section, service.endpoint
         owner = ".".join(where)
         for key in ("listen", "metrics"):

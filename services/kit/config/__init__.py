@@ -21,6 +21,7 @@ from services.kit.config.access import (
     Tls,
     Tokens,
 )
+from services.kit.config.batch import BatchService
 from services.kit.config.models import (
     AnalyticProfile,
     Discipline,
@@ -223,6 +224,7 @@ class Deployment(Section):
         router: The router service, which answers inference requests.
         rpc: How requests are carried.
         predictor: The service that predicts lengths of answers. None: there is none.
+        batch: The service that answers requests that can wait. None: there is none.
         console: Pages in a browser.
         mqtt: The broker that intensities come from and plans are published to. None: there is none.
         source: The file that it was read from; None: it was not.
@@ -243,6 +245,7 @@ class Deployment(Section):
     router: Router = Router()
     rpc: Rpc = Rpc()
     predictor: Predictor | None = None
+    batch: BatchService | None = None
     console: WebConsole = WebConsole()
     mqtt: Mqtt | None = None
 

@@ -19,6 +19,7 @@ Role = Literal[
     "router",
     "carbon",
     "predictor",
+    "batch",
     "operator",
     "viewer",
     "gateway",
@@ -33,8 +34,8 @@ _MANY = frozenset({"agent", "worker", "operator", "viewer", "gateway", "client"}
 class Tls(Section):
     """Certificates, PEM: one identity for each service and node; read again when they change.
 
-    `{service}` and `{node}` in the paths stand for planner, router, carbon, predictor, agent,
-    worker or operator (the command line), and for the node of an agent or worker.
+    `{service}` and `{node}` in the paths stand for planner, router, carbon, predictor, batch,
+    agent, worker or operator (the command line), and for the node of an agent or worker.
 
     Attributes:
         certificate_file: Of this side; its SPIFFE ID, SANs or common name is its identity.

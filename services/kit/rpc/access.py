@@ -30,7 +30,9 @@ _audit = logs.get("audit")
 
 _SEE: Final = frozenset({"viewer", "operator"})
 _CHANGE: Final = frozenset({"operator"})
-_INFER: Final = frozenset({"client", "gateway", "operator"})
+_INFER: Final = frozenset({"client", "gateway", "operator", "batch"})
+_BATCH: Final = frozenset({"client", "gateway", "operator", "router"})
+"""Routers pass on what clients want of the batch service."""
 _LOOK: Final = _INFER | {"viewer"}
 _ANYBODY: Final = frozenset({"*"})
 
@@ -81,6 +83,19 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Observe": frozenset({"router"}),
         "Forget": _CHANGE,
         "GetStatistics": _SEE,
+    },
+    "cinquefoil.batch.v1.BatchService": {
+        "Upload": _BATCH,
+        "ListFiles": _BATCH,
+        "GetFile": _BATCH,
+        "Download": _BATCH,
+        "DeleteFile": _BATCH,
+        "Submit": _BATCH,
+        "Get": _BATCH,
+        "List": _BATCH,
+        "Cancel": _BATCH,
+        "Watch": _BATCH,
+        "Results": _BATCH,
     },
     "cinquefoil.router.v1.RouterService": {"GetStatus": _SEE, "WatchReceipts": _SEE},
     "inference.GRPCInferenceService": {

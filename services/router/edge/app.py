@@ -16,12 +16,12 @@ from services.kit.http.guard import Guard
 from services.kit.http.server import serving_http
 from services.kit.http.statuses import NO_SUCH_METHOD
 from services.kit.rpc import Access, caller
+from services.kit.rpc.client_identity import client_of
 from services.router.edge.calls import Calls
 from services.router.edge.description import Description
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
 from services.router.edge.openai_api import OpenAiApi
 from services.router.edge.openai_messages import error_form as openai_form
-from services.router.frontend.client_identity import client_of
 from services.router.runtime.engine import Engine
 from services.router.servicer import UNCHARGED, InferenceServicer
 

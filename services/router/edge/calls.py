@@ -14,11 +14,11 @@ from services.kit.errors import InvalidArgument
 from services.kit.http.context import HttpContext
 from services.kit.rpc import caller
 from services.kit.rpc.access import valid_until
+from services.kit.rpc.client_identity import client_of
 from services.router.core.accounting.receipts import Answer
 from services.router.core.model import ResponseReceiver
 from services.router.core.wire import Head
 from services.router.frontend import messages
-from services.router.frontend.client_identity import client_of
 from services.router.runtime.engine import Engine
 
 TIMEOUT: Final = "cinquefoil-timeout-s"

@@ -24,9 +24,9 @@ from services.kit.errors import FailedPrecondition, Unauthenticated
 from services.kit.net import free_port
 from services.kit.rpc import Access, Transport, caller, certificates, dial, serving
 from services.kit.rpc.certificates import server_name
+from services.kit.rpc.client_identity import client_of
 from services.router.adapters.tokens import TokenVerifier
 from services.router.adapters.worker_stream import links
-from services.router.frontend.client_identity import client_of
 from tests.support.certificates import issued
 from tests.support.scripted_service import ADDRESS, scripted
 

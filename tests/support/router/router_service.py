@@ -180,6 +180,7 @@ class World:
 
     Attributes:
         tls: Certificates of all of them and of an operator "test"; None: plaintext.
+        made: The router's deployment.
     """
 
     planner: ScriptedPlanner
@@ -193,6 +194,7 @@ class World:
     http: str = ""
     channel: grpc.aio.Channel = field(init=False)
     task: asyncio.Task[None] = field(init=False)
+    made: Deployment = field(init=False)
 
     @property
     def address(self) -> str:
@@ -361,7 +363,7 @@ async def running(
         await world.planner_returns()
         stack.push_async_callback(world.planner_leaves)
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        made = deployment(world.planner_port, carbon_server.port, **settings)
+        made = world.made = deployment(world.planner_port, carbon_server.port, **settings)
         world.task = asyncio.create_task(run(made, world.stop, started.set_result))
         await asyncio.wait((world.task, started), return_when=asyncio.FIRST_COMPLETED)
         world.port = started.result()

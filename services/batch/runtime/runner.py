@@ -1,0 +1,412 @@
+"""Running batches: their input is read, lines are sent, results written, files made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from cinquefoil.batch.v1.records import Batch, BatchError, BatchState
+from services.batch.adapters.contents import Contents
+from services.batch.adapters.router_client import RouterClient
+from services.batch.adapters.store import HOLD_S, Piece, Result, Store
+from services.batch.core.admission import Admission
+from services.batch.core.lines import EXPIRED, Fault, answered, failed, parsed, usage_of
+from services.batch.runtime.reading import PIECE_LINES, Inventory, cut, result_id
+from services.batch.runtime.writing import ResultWriter, finish
+from services.kit.clock import Clock
+from services.kit.config import BatchService
+from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
+
+_log = logs.get("batch")
+
+_LOOK_S: Final = 0.5
+_JANITOR_S: Final = 60.0
+_ANSWER_S: Final = 600.0
+"""Longest time for one answer, s."""
+_PAUSE_S: Final = 1.0
+_PIECES: Final = 64
+"""Pieces that a reading writes in one transaction."""
+_SERVER_ERROR: Final = 500
+_GONE: Final = 100
+
+
+class Gate:
+    """Admission of one model's lines, and who waits for it.
+
+    Args:
+        admission: Decides.
+        now_s: Monotonic time, s.
+    """
+
+    def __init__(self, admission: Admission, now_s: Callable[[], float]) -> None:
+        self._admission, self._now_s = admission, now_s
+        self._changed = asyncio.Event()
+        self.waiting = 0
+
+    @property
+    def wants(self) -> int:
+        """Lines that could be sent at once beyond those that wait here."""
+        return self._admission.free(self._now_s()) - self.waiting
+
+    @property
+    def in_flight(self) -> int:
+        """Lines that are with the router."""
+        return self._admission.in_flight
+
+    async def enter(self, over: Callable[[], bool]) -> bool:
+        """Wait until one more line may be sent, and count it; return whether that is so.
+
+        Args:
+            over: Whether there is nothing to wait for any more; asked at each change.
+        """
+        self.waiting += 1
+        try:
+            while not self._admission.free(self._now_s()):
+                if over():
+                    return False
+                self._changed.clear()
+                pause_s = max(self._admission.resumes_s - self._now_s(), 0.01)
+                full = self._now_s() >= self._admission.resumes_s
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S if full else pause_s):
+                        await self._changed.wait()
+            if over():
+                return False
+            self._admission.in_flight += 1
+            return True
+        finally:
+            self.waiting -= 1
+
+    def leave(self, retry_after_s: float | None = None) -> None:
+        """Count an answer; `retry_after_s`: the router takes no more for so long."""
+        self._admission.in_flight -= 1
+        if retry_after_s is None:
+            self._admission.answered()
+        else:
+            self._admission.refused(self._now_s(), retry_after_s)
+        self._changed.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a runner works with.
+
+    Attributes:
+        store: Durable state.
+        contents: Contents of files.
+        router: Answers lines.
+        clock: Time.
+        settings: `batch`.
+        most_line_bytes: Largest line.
+    """
+
+    store: Store
+    contents: Contents
+    router: RouterClient
+    clock: Clock
+    settings: BatchService
+    most_line_bytes: int
+
+
+class Runner:
+    """Runs all batches of a deployment, beside other services that do the same.
+
+    Args:
+        parts: What it works with.
+
+    Attributes:
+        open: Batches that have not ended, as last looked at.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._writer = ResultWriter(parts.store)
+        self._gates: dict[str, Gate] = {}
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._cancelling: set[str] = set()
+        self._pieces: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._draining = False
+        self.open: list[Batch] = []
+
+    @property
+    def in_flight(self) -> dict[str, int]:
+        """Lines by model that are with the router."""
+        return {model: gate.in_flight for model, gate in self._gates.items()}
+
+    def wake(self) -> None:
+        """Look at the batches now: one has begun, or is to end."""
+        self._wake.set()
+
+    async def run(self, stop: asyncio.Event, grace_s: float) -> None:
+        """Run batches until `stop` is set; then answers that are awaited have `grace_s` to come."""
+        async with asyncio.TaskGroup() as tasks:
+            chores = [
+                tasks.create_task(self._writer.run(), name="batch.write"),
+                tasks.create_task(self._renew(), name="batch.renew"),
+                tasks.create_task(self._tidy(), name="batch.tidy"),
+            ]
+            looking = tasks.create_task(self._look(), name="batch.look")
+            await stop.wait()
+            looking.cancel()
+            self._draining = True
+            if self._pieces:
+                await asyncio.wait(self._pieces, timeout=grace_s)
+            for task in (*self._pieces, *self._busy.values(), *chores):
+                task.cancel()
+        with suppress(TimeoutError, ServiceError):
+            async with asyncio.timeout(grace_s):
+                await self._writer.flush()
+                await self._parts.store.let_go()
+
+    async def _look(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                self.open = await self._parts.store.open()
+                for batch in self.open:
+                    await self._go_on(batch)
+            except ServiceError as error:
+                _log.warning("batches wait", cause=error.message)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._wake.wait()
+
+    async def _go_on(self, batch: Batch) -> None:
+        """Do what a batch needs next."""
+        store = self._parts.store
+        if batch.state is BatchState.VALIDATING:
+            self._do(batch, self._read(batch))
+        elif batch.state is BatchState.IN_PROGRESS:
+            if batch.completed + batch.failed >= batch.lines:
+                await store.change(
+                    batch.id, BatchState.FINALIZING, within=(BatchState.IN_PROGRESS,)
+                )
+                self.wake()
+            else:
+                await self._feed(batch)
+        elif batch.state is BatchState.CANCELLING:
+            self._cancelling.add(batch.id)
+            await store.drop_free_pieces(batch.id)
+            if not await store.pieces_left(batch.id, held=True):
+                self._do(batch, self._finish(batch, BatchState.CANCELLED))
+        elif batch.state is BatchState.FINALIZING:
+            expired = await store.has_expired(batch.id)
+            state = BatchState.EXPIRED if expired else BatchState.COMPLETED
+            self._do(batch, self._finish(batch, state))
+
+    def _do(self, batch: Batch, work: Coroutine[Any, Any, None]) -> None:
+        """Do something for a batch that one service does at a time, unless it is being done."""
+        if batch.id in self._busy:
+            work.close()
+            return
+
+        async def held() -> None:
+            try:
+                if await self._parts.store.hold(batch.id):
+                    await work
+                else:
+                    work.close()
+            except ServiceError as error:
+                _log.warning("a batch waits", batch=batch.id, cause=error.message)
+                await asyncio.sleep(_PAUSE_S)
+            finally:
+                work.close()
+                del self._busy[batch.id]
+                self.wake()
+
+        self._busy[batch.id] = asyncio.create_task(held(), name=f"batch.{batch.id}")
+
+    async def _read(self, batch: Batch) -> None:
+        """Read the input of a batch, and begin it."""
+        store, settings = self._parts.store, self._parts.settings
+        inventory, found = Inventory(batch), list[Piece]()
+        errors: list[BatchError] = []
+        await store.uncut(batch.id)
+        try:
+            pieces = cut(
+                self._parts.contents,
+                inventory,
+                most_bytes=self._parts.most_line_bytes,
+                most_lines=settings.max_lines,
+            )
+            async for piece in pieces:
+                found.append(piece)
+                if len(found) >= _PIECES:
+                    await store.cut(found, inventory.take_faulty())
+                    found = []
+            await store.cut(found, inventory.take_faulty())
+            errors = await self._why_not(batch, inventory)
+        except Fault as fault:
+            errors = [BatchError(fault.code, fault.message, inventory.lines)]
+        values = {
+            "model": inventory.model,
+            "lines": inventory.lines,
+            "tokens": inventory.tokens,
+        }
+        if errors:
+            await store.uncut(batch.id)
+            values["errors"] = to_json(
+                [{"code": e.code, "message": e.message, "line": e.line} for e in errors]
+            ).decode()
+            state = BatchState.FAILED
+        else:
+            state = BatchState.IN_PROGRESS
+        await store.change(batch.id, state, within=(BatchState.VALIDATING,), **values)
+        _log.info("read", batch=batch.id, lines=inventory.lines, state=state.name.lower())
+
+    async def _why_not(self, batch: Batch, inventory: Inventory) -> list[BatchError]:
+        """Return why a batch whose file was read cannot begin; empty: it can."""
+        settings = self._parts.settings
+        if not inventory.lines:
+            return [BatchError("empty_file", "the file has no line")]
+        if not inventory.good:
+            return inventory.errors
+        lines, tokens = await self._parts.store.waiting(batch.owner, batch.id)
+        if lines + inventory.lines > settings.max_waiting_lines:
+            return [
+                BatchError(
+                    "line_limit_exceeded",
+                    f"{lines} of your requests wait; batch.max_waiting_lines allows "
+                    f"{settings.max_waiting_lines}",
+                )
+            ]
+        most = settings.max_waiting_tokens
+        if most is not None and tokens + inventory.tokens > most:
+            return [
+                BatchError(
+                    "token_limit_exceeded",
+                    f"about {tokens} of your tokens wait and this file has {inventory.tokens}; "
+                    f"batch.max_waiting_tokens allows {most}",
+                )
+            ]
+        return []
+
+    async def _feed(self, batch: Batch) -> None:
+        """Send lines of a batch, as many as its model takes now."""
+        gate = self._gate(batch.model)
+        over = self._left_s(batch) <= 0
+        if over:
+            await self._parts.store.mark_expired(batch.id)
+        wanted = PIECE_LINES if over else gate.wants
+        if self._draining or wanted <= 0:
+            return
+        for piece in await self._parts.store.claim(batch.id, -(-wanted // PIECE_LINES)):
+            task = asyncio.create_task(self._run_piece(batch, piece, gate), name="batch.piece")
+            self._pieces.add(task)
+            task.add_done_callback(self._pieces.discard)
+
+    def _gate(self, model: str) -> Gate:
+        if model not in self._gates:
+            admission = Admission(self._parts.settings.max_in_flight)
+            self._gates[model] = Gate(admission, self._parts.clock.monotonic)
+        return self._gates[model]
+
+    async def _run_piece(self, batch: Batch, piece: Piece, gate: Gate) -> None:
+        """Have the lines of a piece answered."""
+        try:
+            known = await self._parts.store.known(piece)
+            text = await self._parts.contents.read(
+                batch.input_file_id, piece.offset_bytes, piece.size_bytes
+            )
+        except ServiceError as error:
+            _log.warning("a piece waits", batch=batch.id, cause=error.message)
+            await asyncio.sleep(_PAUSE_S)
+            await self._parts.store.free(piece)
+            return
+        lines = [each for each in text.split(b"\n") if each.strip()]
+        async with asyncio.TaskGroup() as tasks:
+            for number, line in enumerate(lines, piece.first_line):
+                if number not in known:
+                    tasks.create_task(self._run_line(batch, number, line, gate))
+        if not self._draining:
+            self._writer.done(piece)
+        self.wake()
+
+    async def _run_line(self, batch: Batch, number: int, line: bytes, gate: Gate) -> None:
+        """Have a line answered: again where the router is full, some times where it fails."""
+        attempts, name = 0, result_id(batch.id, number)
+
+        def over() -> bool:
+            return self._draining or batch.id in self._cancelling or self._left_s(batch) <= 0
+
+        try:
+            request = parsed(line, batch.endpoint, batch.model)
+        except Fault as fault:  # the file has changed since it was read
+            self._fail(batch, number, fault)
+            return
+        while await gate.enter(over):
+            retry_after_s: float | None = 0.0
+            try:
+                answer = await self._parts.router.send(
+                    batch.endpoint,
+                    request.body,
+                    _headers(batch),
+                    min(_ANSWER_S, self._left_s(batch)),
+                )
+                retry_after_s = answer.retry_after_s
+            finally:
+                gate.leave(retry_after_s)
+            if answer.retry_after_s is not None:
+                continue
+            attempts += 1
+            if answer.status >= _SERVER_ERROR and attempts < self._parts.settings.max_attempts:
+                await asyncio.sleep(_PAUSE_S * attempts)
+                continue
+            content, bad = answered(request.custom_id, name, answer.status, answer.body)
+            self._writer.add(Result(batch.id, number, bad, content, usage_of(answer.body)))
+            return
+        if self._left_s(batch) <= 0:
+            message = "the batch's window ended before the request was answered"
+            self._fail(batch, number, Fault(EXPIRED, message, request.custom_id))
+
+    def _fail(self, batch: Batch, number: int, fault: Fault) -> None:
+        content = failed(fault, result_id(batch.id, number))
+        self._writer.add(Result(batch.id, number, failed=True, content=content))
+
+    def _left_s(self, batch: Batch) -> float:
+        return (batch.created_at + batch.window - self._parts.clock.now()).total_seconds()
+
+    async def _finish(self, batch: Batch, state: BatchState) -> None:
+        ended = await finish(
+            self._parts.store, self._parts.contents, batch, state, self._parts.settings.keep_files_s
+        )
+        self._cancelling.discard(batch.id)
+        if ended is not None:
+            _log.info(
+                "ended",
+                batch=ended.id,
+                state=state.name.lower(),
+                completed=ended.completed,
+                failed=ended.failed,
+            )
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(HOLD_S / 3)
+            try:
+                await self._parts.store.renew()
+            except ServiceError as error:
+                _log.warning("pieces may be taken by others", cause=error.message)
+
+    async def _tidy(self) -> None:
+        """Delete files whose time is over, and forget batches that ended as long ago."""
+        while True:
+            try:
+                for file in await self._parts.store.expired_files(_GONE):
+                    await self._parts.contents.delete(file.id)
+                before_s = self._parts.clock.now().timestamp() - self._parts.settings.keep_files_s
+                await self._parts.store.forget_batches(before_s)
+            except ServiceError as error:
+                _log.warning("old files stay", cause=error.message)
+            await asyncio.sleep(_JANITOR_S)
+
+
+def _headers(batch: Batch) -> dict[str, str]:
+    return {"x-client-id": batch.owner.removeprefix("id:")}
