@@ -45,6 +45,11 @@ RUN ${PIP} ${INTO} ${LOCKED} $(printf -- '--group %s ' predictor ${LIBRARIES})
 COPY --from=wheels /wheels /wheels
 RUN ${PIP} ${INTO} --no-index --no-deps /wheels/*
 
+FROM build AS batch-build
+RUN ${PIP} ${INTO} ${LOCKED} $(printf -- '--group %s ' batch ${LIBRARIES})
+COPY --from=wheels /wheels /wheels
+RUN ${PIP} ${INTO} --no-index --no-deps /wheels/*
+
 FROM build AS console-build
 RUN ${PIP} ${INTO} ${LOCKED} $(printf -- '--group %s ' console ${LIBRARIES})
 COPY --from=wheels /wheels /wheels
@@ -83,7 +88,7 @@ ENV PATH=/opt/cinquefoil/bin:$PATH \
 RUN groupadd --gid 10001 cinquefoil \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/cinquefoil cinquefoil \
     && for folder in "" models state pki pki/carbon pki/planner pki/agent pki/worker pki/predictor \
-        pki/router pki/operator pki/client pki/client/front; do \
+        pki/batch pki/router pki/operator pki/client pki/client/front; do \
         install --directory --owner 10001 --group 10001 "/var/lib/cinquefoil/${folder}"; done
 USER 10001:10001
 WORKDIR /var/lib/cinquefoil
@@ -101,6 +106,9 @@ COPY --from=carbon-build /opt/cinquefoil /opt/cinquefoil
 
 FROM base AS predictor
 COPY --from=predictor-build /opt/cinquefoil /opt/cinquefoil
+
+FROM base AS batch
+COPY --from=batch-build /opt/cinquefoil /opt/cinquefoil
 
 FROM base AS console
 COPY --from=console-build /opt/cinquefoil /opt/cinquefoil

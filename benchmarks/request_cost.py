@@ -36,6 +36,7 @@ from services.kit.config import Access as Settings
 from services.kit.config import Tls
 from services.kit.request_cost import Cost
 from services.kit.rpc import Access, caller, dial, serving
+from services.kit.rpc.client_identity import client_of
 from services.kit.rpc.guard import guard
 from services.kit.telemetry import logs
 from services.local.pki import TRUST_DOMAIN, Authority, Identity, settings
@@ -46,7 +47,6 @@ from services.router.core.model import Instance, ModelRoutes, Request, RoutingTa
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.wire import read_head
 from services.router.core.worker_port import Hello, Result
-from services.kit.rpc.client_identity import client_of
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 

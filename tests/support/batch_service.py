@@ -58,7 +58,7 @@ def deployment_of(world: World, batch: BatchService) -> Deployment:
 
 
 def row(number: int, values: Sequence[float] = (1, 2, 3, 4)) -> dict[str, Any]:
-    """Return a line that asks for the sum of a row."""
+    """Return a line whose answer is the sum of a row."""
     tensor = {"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": list(values)}
     return {"custom_id": f"r{number}", "method": "POST", "url": INFER, "body": {"inputs": [tensor]}}
 
@@ -73,9 +73,11 @@ def jsonl(lines: Sequence[Any]) -> bytes:
 async def until(client: AsyncOpenAI, batch: str, holds: Callable[[Any], bool]) -> Any:
     """Return a batch of which something holds; fail after a minute."""
     async with asyncio.timeout(60):
-        while not holds(found := await client.batches.retrieve(batch)):
+        while True:
+            found = await client.batches.retrieve(batch)
+            if holds(found):
+                return found
             await asyncio.sleep(0.05)
-        return found
 
 
 async def ended(client: AsyncOpenAI, batch: str) -> Any:

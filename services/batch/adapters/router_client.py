@@ -25,7 +25,7 @@ _BUSY: Final = 429
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the router answers.
+    """Answer of the router.
 
     Attributes:
         status: HTTP status; 0: none came.
@@ -117,7 +117,7 @@ class RouterClient:
     async def send(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float
     ) -> Answer:
-        """Have a request answered; whatever goes wrong is in the answer.
+        """Send a request and return its answer; whatever goes wrong is in it.
 
         Args:
             path: Such as "/v1/chat/completions".

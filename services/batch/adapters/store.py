@@ -147,7 +147,7 @@ class Store:
                             f"{SETTING}: {shown(url)} has schema {found}, this version knows "
                             f"{VERSION}"
                         )
-                    if own:  # nobody else can hold anything
+                    if own:  # no other service can hold anything
                         for table in (pieces, batches):
                             await connection.execute(update(table).values(held_until_s=0.0))
 
@@ -351,7 +351,7 @@ class Store:
     # ---- pieces and results --------------------------------------------------------------------
 
     async def cut(self, found: Sequence[Piece], faulty: Sequence[Result]) -> None:
-        """Write pieces of a batch, and the results of lines that nobody can answer."""
+        """Write pieces of a batch, and the results of lines that cannot be answered."""
         async with self._transaction() as connection:
             if found:
                 await connection.execute(insert(pieces), [_piece_row(each) for each in found])
@@ -484,7 +484,7 @@ class Store:
             return int((await connection.execute(wanted)).scalar_one())
 
     async def drop_free_pieces(self, batch_id: str) -> None:
-        """Forget the pieces of a batch that nobody holds."""
+        """Forget the pieces of a batch that no service holds."""
         async with self._transaction() as connection:
             await connection.execute(
                 delete(pieces).where(

@@ -65,7 +65,7 @@ batches = Table(
     Column("output_tokens", BigInteger, nullable=False, default=0),
     Column("energy_j", Float, nullable=False, default=0.0),
     Column("carbon_gco2e", Float, nullable=False, default=0.0),
-    # Whoever reads its input or writes its output, and until when that is believed.
+    # The service that reads its input or writes its output, and until when that is believed.
     Column("holder", String, nullable=False, default=""),
     Column("held_until_s", Float, nullable=False, default=0.0),
     Index("batches_of", "owner", "created_s"),

@@ -15,7 +15,7 @@ class Admission:
         most: Upper bound.
         limit: Requests that may be in flight.
         in_flight: Requests that are.
-        resumes_s: Time before which none is sent, as the router asked, s.
+        resumes_s: Time before which none is sent, as the router says, s.
     """
 
     most: int

@@ -35,7 +35,7 @@ _MOST_LISTED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose files and batches a call is about.
+    """The owner of the files and batches that a call is about.
 
     Attributes:
         name: Identity of the caller.

@@ -25,7 +25,7 @@ def result_id(batch_id: str, line: int) -> str:
 
 @dataclass(slots=True)
 class Inventory:
-    """What a reading of a batch's input finds.
+    """Findings of a reading of a batch's input.
 
     Attributes:
         batch: The batch.

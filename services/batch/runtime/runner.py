@@ -63,7 +63,7 @@ class Gate:
         """Wait until one more line may be sent, and count it; return whether that is so.
 
         Args:
-            over: Whether there is nothing to wait for any more; asked at each change.
+            over: Whether there is nothing to wait for any more; called at each change.
         """
         self.waiting += 1
         try:
@@ -95,7 +95,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a runner works with.
+    """Everything that a runner works with.
 
     Attributes:
         store: Durable state.
@@ -309,7 +309,7 @@ class Runner:
         return self._gates[model]
 
     async def _run_piece(self, batch: Batch, piece: Piece, gate: Gate) -> None:
-        """Have the lines of a piece answered."""
+        """Send the lines of a piece; return when each has a result."""
         try:
             known = await self._parts.store.known(piece)
             text = await self._parts.contents.read(
@@ -330,7 +330,7 @@ class Runner:
         self.wake()
 
     async def _run_line(self, batch: Batch, number: int, line: bytes, gate: Gate) -> None:
-        """Have a line answered: again where the router is full, some times where it fails."""
+        """Send a line until it has a result: again while the router is full, or where it fails."""
         attempts, name = 0, result_id(batch.id, number)
 
         def over() -> bool:

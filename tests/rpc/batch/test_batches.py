@@ -44,8 +44,12 @@ async def client(world: World, tmp_path: Path) -> AsyncIterator[AsyncOpenAI]:
 
 async def submitted(client: AsyncOpenAI, lines: list[Any], **given: Any) -> Any:
     file = await client.files.create(file=("in.jsonl", jsonl(lines)), purpose="batch")
-    asked = {"endpoint": INFER, "completion_window": "24h", **given}
-    return await client.batches.create(input_file_id=file.id, **asked)
+    return await begun(client, file.id, **given)
+
+
+async def begun(client: AsyncOpenAI, file: str, **given: Any) -> Any:
+    fields: dict[str, Any] = {"endpoint": INFER, "completion_window": "24h", **given}
+    return await client.batches.create(input_file_id=file, **fields)
 
 
 async def test_each_line_has_its_answer_in_the_order_of_the_file(client: AsyncOpenAI) -> None:
@@ -109,9 +113,7 @@ async def test_a_file_without_a_request_fails_with_the_line(
 ) -> None:
     """Nothing is sent, and the batch says why."""
     file = await client.files.create(file=("in.jsonl", content), purpose="batch")
-    batch = await client.batches.create(
-        input_file_id=file.id, endpoint=INFER, completion_window="24h"
-    )
+    batch = await begun(client, file.id)
     done = await ended(client, batch.id)
 
     assert done.status == "failed"

@@ -44,7 +44,7 @@ class _BatchStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BatchState
     BATCH_STATE_CANCELLED: _BatchState.ValueType  # 8
 
 class BatchState(_BatchState, metaclass=_BatchStateEnumTypeWrapper):
-    """What has become of a batch, in OpenAI's words."""
+    """State of a batch, in OpenAI's words."""
 
 BATCH_STATE_UNSPECIFIED: BatchState.ValueType  # 0
 BATCH_STATE_VALIDATING: BatchState.ValueType  # 1

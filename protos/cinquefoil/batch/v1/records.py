@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class BatchState(IntEnum):
-    """What has become of a batch, in OpenAI's words."""
+    """State of a batch, in OpenAI's words."""
 
     UNSPECIFIED = 0
     # Its file is being read.

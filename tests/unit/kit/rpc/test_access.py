@@ -8,6 +8,7 @@ from google.protobuf import descriptor_pool
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.batch.v1 import batch_pb2
 from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, worker_pb2
 from cinquefoil.planner.v1 import planner_pb2
@@ -28,6 +29,7 @@ from services.kit.rpc.access import (
 )
 
 FILES = (
+    batch_pb2,
     carbon_pb2,
     gpuagent_pb2,
     worker_pb2,
