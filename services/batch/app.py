@@ -20,6 +20,7 @@ from services.batch.servicer import BatchServicer
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, Mistake, config_path
+from services.kit.http.client import HttpClient
 from services.kit.process import metrics
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, serving
@@ -66,12 +67,17 @@ async def run(
     await contents.prepare()
     async with AsyncExitStack() as held:
         store = await held.enter_async_context(Store.opened(settings.database, clock))
-        router = await held.enter_async_context(
-            RouterClient.connected(deployment, settings.router_url, settings.max_in_flight)
+        http = await held.enter_async_context(
+            HttpClient.connected(
+                settings.router_url or deployment.router.http_listen,
+                tls,
+                deployment.expected("router"),
+                settings.max_in_flight,
+            )
         )
-        runner = Runner(
-            Parts(store, contents, router, clock, settings, deployment.router.max_request_bytes)
-        )
+        router = RouterClient(http, deployment.router.worker_message_bytes)
+        most = deployment.router.max_request_bytes
+        runner = Runner(Parts(store, contents, router, clock, settings, most))
         desk = Desk(store, contents, settings, clock, runner.wake)
         servicer = BatchServicer(desk)
         await held.enter_async_context(

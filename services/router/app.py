@@ -5,7 +5,8 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import grpc
@@ -17,6 +18,7 @@ from cinquefoil.router.v1.router_pb2_grpc import add_RouterServiceServicer_to_se
 from services.kit import config
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
+from services.kit.http.client import HttpClient
 from services.kit.process.memory import keep_large_blocks
 from services.kit.process.metrics import exposed
 from services.kit.process.reload import Reloads
@@ -121,6 +123,7 @@ async def run_one(
             health_servicer=health,
         ) as server,
         router.streams,
+        _batches(deployment) as batches,
         edge(
             settings,
             router.engine,
@@ -128,12 +131,26 @@ async def run_one(
             tls=identity,
             access=access,
             tokens=tokens is not None,
+            batches=batches,
             grace_s=_GRACE_S,
         ),
     ):
         if started is not None:
             started(server.port)
         await router.work(server, planner, carbon, stop)
+
+
+@asynccontextmanager
+async def _batches(deployment: Deployment) -> AsyncIterator[HttpClient | None]:
+    """Keep connections to the batch service while the block runs; None: there is none."""
+    section = deployment.batch
+    if section is None or not section.http_listen:
+        yield None
+        return
+    where = section.http_address or section.http_listen
+    tls, expected = deployment.identity("router"), deployment.expected("batch")
+    async with HttpClient.connected(where, tls, expected, section.max_connections) as http:
+        yield http
 
 
 def _limits(settings: config.Router) -> Limits:

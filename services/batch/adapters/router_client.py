@@ -1,26 +1,20 @@
 """The router's HTTP address, as a client of which batches have their lines answered."""
 
+from __future__ import annotations
+
 import asyncio
-import math
-import ssl
-import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import aiohttp
 
-from services.kit.config import Deployment, ExpectedServer, Tls
-from services.kit.net import is_ip, split_address
-from services.kit.rpc.certificates import client_context
+from services.kit.http.client import HttpClient
 
-_CONNECT_S: Final = 5.0
-_CONTEXT_S: Final = 60.0
 _RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 60.0
-_AWAY: Final = (502, 503)
-_BUSY: Final = 429
+_PASSING: Final = (429, 502, 503)
+"""Statuses of a router, or of what stands before it, that is full or away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,80 +33,16 @@ class Answer:
     retry_after_s: float | None = None
 
 
-class _Tls:
-    """TLS contexts of the files as they are: certificates are renewed while batches run.
-
-    Args:
-        files: Of this side; None: plaintext.
-        expected: Role that the server must have; None: any.
-        server_name: Name in the router's certificate; "": the URL's.
-    """
-
-    def __init__(
-        self, files: Tls | None, expected: ExpectedServer | None, server_name: str
-    ) -> None:
-        self._files, self._expected = files, expected
-        self._context: ssl.SSLContext | None = None
-        self._made_s = -math.inf
-        self.server_name = server_name
-
-    def context(self) -> ssl.SSLContext | bool:
-        """Return the context of a connection; True: none is needed."""
-        if self._files is None:
-            return True
-        now_s = time.monotonic()
-        if self._context is None or now_s - self._made_s > _CONTEXT_S:
-            self._context = client_context(self._files, expected=self._expected)
-            self._made_s = now_s
-        return self._context
-
-
 class RouterClient:
     """Sends requests to the router.
 
     Args:
-        session: HTTP connections.
-        url: "http://host:port".
+        http: Connections to it.
         most_bytes: Largest answer.
-        tls: Of its connections.
     """
 
-    def __init__(
-        self, session: aiohttp.ClientSession, url: str, most_bytes: int, tls: _Tls
-    ) -> None:
-        self._session = session
-        self._url = url.rstrip("/")
-        self._most_bytes = most_bytes
-        self._tls = tls
-
-    @classmethod
-    @asynccontextmanager
-    async def connected(cls, deployment: Deployment, url: str, most: int) -> AsyncIterator[Self]:
-        """Keep connections to the router while the block runs.
-
-        Args:
-            deployment: The deployment file.
-            url: `batch.router_url`; "": the address that the file has.
-            most: Connections at a time.
-        """
-        tls = deployment.identity("batch")
-        name = ""
-        address = url.partition("//")[2] or deployment.router.http_listen
-        if tls is not None:
-            host, _ = split_address(address)
-            name = tls.ip_server_name if is_ip(host) else ""
-        connector = aiohttp.TCPConnector(limit=most)
-        timeout = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=_CONNECT_S)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=timeout, trust_env=False, auto_decompress=False
-        ) as session:
-            scheme = "http" if tls is None else "https"
-            yield cls(
-                session,
-                url or f"{scheme}://{address}",
-                deployment.router.worker_message_bytes,
-                _Tls(tls, deployment.expected("router"), name),
-            )
+    def __init__(self, http: HttpClient, most_bytes: int) -> None:
+        self._http, self._most_bytes = http, most_bytes
 
     async def send(
         self, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float
@@ -125,17 +55,11 @@ class RouterClient:
             headers: Further headers.
             timeout_s: Time in which the answer must come, s.
         """
+        given = {"Content-Type": "application/json", **headers}
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.post(
-                    self._url + path,
-                    data=body,
-                    headers={"Content-Type": "application/json", **headers},
-                    ssl=self._tls.context(),
-                    server_hostname=self._tls.server_name or None,
-                    allow_redirects=False,
-                ) as response,
+                self._http.request("POST", path, data=body, headers=given) as response,
             ):
                 content = await self._body(response)
                 return Answer(response.status, content, _retry_after_s(response))
@@ -154,7 +78,7 @@ class RouterClient:
 
 
 def _retry_after_s(response: aiohttp.ClientResponse) -> float | None:
-    if response.status != _BUSY and response.status not in _AWAY:
+    if response.status not in _PASSING:
         return None
     try:
         given = float(response.headers.get("Retry-After", ""))

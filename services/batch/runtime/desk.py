@@ -48,7 +48,7 @@ class Owner:
     @classmethod
     def of(cls, name: str, who: Caller) -> Owner:
         """Return the owner that a caller is."""
-        return cls(name, who.roles is not None and who.may_be("operator"))
+        return cls(name.removeprefix("id:"), who.roles is not None and who.may_be("operator"))
 
 
 class Desk:

@@ -409,4 +409,4 @@ class Runner:
 
 
 def _headers(batch: Batch) -> dict[str, str]:
-    return {"x-client-id": batch.owner.removeprefix("id:")}
+    return {"x-client-id": batch.owner}

@@ -11,12 +11,14 @@ from aiohttp import web
 
 from services.kit.config import Router
 from services.kit.errors import NotFound, Unimplemented
+from services.kit.http.client import HttpClient
 from services.kit.http.context import HttpContext
 from services.kit.http.guard import Guard
 from services.kit.http.server import serving_http
 from services.kit.http.statuses import NO_SUCH_METHOD
 from services.kit.rpc import Access, caller
 from services.kit.rpc.client_identity import client_of
+from services.router.edge.batches import Batches
 from services.router.edge.calls import Calls
 from services.router.edge.description import Description
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
@@ -40,6 +42,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
     tls: Tls | None,
     access: Access | None,
     tokens: bool,
+    batches: HttpClient | None,
     grace_s: float,
 ) -> AsyncIterator[None]:
     """Serve HTTP at `router.http_listen` while the block runs; nothing where that is empty.
@@ -51,6 +54,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         tls: Certificate of the server; None: plaintext.
         access: Who may call what; None: everybody everything.
         tokens: Callers may show a token instead of a certificate.
+        batches: Connections to the batch service; None: there is none.
         grace_s: Time that requests in flight have to end, s.
     """
     if not settings.http_listen:
@@ -69,6 +73,8 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         *InferenceProtocol(servicer, calls, guard).routes(),
         *OpenAiApi(engine, calls, guard, settings.max_request_bytes).routes(),
     ]
+    if batches is not None:
+        app.add_routes(Batches(batches, guard).routes())
     app.add_routes([*routes, *Description(routes, servicer, guard).routes()])
     for path in ("/v1/{path:.*}", "/{path:.*}"):
         form = openai_form if path.startswith("/v1") else error_form

@@ -227,3 +227,24 @@ async def test_a_service_that_ends_goes_on_where_it_was(world: World, tmp_path: 
     assert done.request_counts.model_dump() == {"total": 1000, "completed": 1000, "failed": 0}
     sums = [each["response"]["body"]["outputs"][0]["data"][0] for each in found]
     assert sums == [float(n) for n in range(1000)]
+
+
+async def test_a_router_passes_files_and_batches_on(tmp_path: Path) -> None:
+    """One address for chats and batches; a caller's files are its own by either address."""
+    section = settings(tmp_path)
+    async with running(
+        http_listen=f"127.0.0.1:{free_port()}", sections={"batch": section.model_dump()}
+    ) as world:
+        await world.route(await world.worker("a", computed))
+        url = f"http://{world.http}/v1"
+        async with AsyncOpenAI(base_url=url, api_key="-", max_retries=0) as routed:
+            async with serving_batches(deployment_of(world, section)) as direct:
+                batch = await submitted(routed, [row(number) for number in range(10)])
+                done = await ended(routed, batch.id)
+                found = await lines_of(direct, done.output_file_id)
+                with pytest.raises(openai.BadRequestError, match="endpoint"):
+                    await submitted(routed, [row(0)], endpoint="/v1/none")
+            with pytest.raises(openai.InternalServerError, match="batch service does not answer"):
+                await routed.batches.list()
+
+    assert (done.status, len(found)) == ("completed", 10)
