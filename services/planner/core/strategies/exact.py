@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from services.kit.grouping import grouped
+from services.kit.grouping import grouped, summed
 from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
 from services.planner.core.problem.pricing import (
     Prices,
@@ -22,6 +22,9 @@ from services.planner.core.strategies.co2opt import co2opt
 from services.planner.core.strategies.exact_program import TINY, Formulation
 from services.planner.core.strategies.single_slices import single_slices
 
+MAX_CUTS = 32
+"""Times that segments which are late together are excluded."""
+
 FEW_GPUS = 32
 RELATIVE_GAP = 1e-3
 """Closing the last 0.1 % takes minutes on a large fleet and changes nothing measurable.
@@ -36,6 +39,9 @@ def exact(problem: Problem) -> Configuration:
     Up to FEW_GPUS the gap is 0, and if time runs out before, the other strategies get the rest of
     it. Above, the proof may stop at RELATIVE_GAP, and the others run if nothing is proven.
 
+    The program knows the latency of each kind by itself. Where those that it chose for a model are
+    late together, they are excluded and it is solved again.
+
     Raises:
         InvalidArgument: A number in the problem is not finite or negative.
     """
@@ -46,12 +52,32 @@ def exact(problem: Problem) -> Configuration:
     kinds = tuple(candidates(known, fastest_only=fastest))
     if not kinds:
         return Configuration({}, {}, gap=0.0)
-    found = Formulation(known, kinds).solve(time_limit_s=problem.time_limit_s, tolerance=tolerance)
-    if found is not None and _near_optimum(found, tolerance) and _in_time(known, found):
+    found = _solved(known, kinds, watch, tolerance)
+    if found is not None and _near_optimum(found, tolerance) and not _late(known, found):
         return with_spare_slices(known, found)
     left_s = max(0.0, problem.time_limit_s - watch.time_s)
     plain = replace(single_slices(problem), time_limit_s=max(left_s, TINY))
     return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
+
+
+def _solved(
+    known: Prices, kinds: Sequence[SegmentKind], watch: Stopwatch, tolerance: float
+) -> Configuration | None:
+    """Return the program's best configuration in time, or the last one that was late."""
+    program, limit_s = Formulation(known, kinds), known.problem.time_limit_s
+    found = program.solve(time_limit_s=limit_s, tolerance=tolerance)
+    for _ in range(MAX_CUTS):
+        if found is None or not _near_optimum(found, tolerance) or watch.time_s >= limit_s:
+            return found
+        late = _late(known, found)
+        for name in late:
+            program.exclude(name, found)
+        left_s = max(limit_s - watch.time_s, TINY)
+        newest = program.solve(time_limit_s=left_s, tolerance=tolerance) if late else None
+        if newest is None or newest.segments == found.segments:
+            return found
+        found = newest
+    return found
 
 
 def _near_optimum(found: Configuration, tolerance: float) -> bool:
@@ -59,10 +85,17 @@ def _near_optimum(found: Configuration, tolerance: float) -> bool:
     return found.gap is not None and (tolerance > 0 or not found.gap)
 
 
-def _in_time(known: Prices, found: Configuration) -> bool:
-    """Return whether segments of several kinds together keep the rule that each keeps alone."""
-    shortage = score(known.problem, found, known).shortage
-    return shortage[1] <= 0 or sum(found.load_rps.values()) < known.demand_rps * (1 - TINY)
+def _late(known: Prices, found: Configuration) -> list[str]:
+    """Return models whose segments are late together although each kind is in time alone."""
+    unserved_rps = score(known.problem, found, known).unserved_rps
+    load_rps = summed(
+        (kind.model, rps) for kind, rps in found.load_rps.items() if not kind.stage.index
+    )
+    return [
+        name
+        for name, model in known.models.items()
+        if unserved_rps[name] > 0 and load_rps.get(name, 0.0) >= model.demand_rps * (1 - TINY)
+    ]
 
 
 def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[SegmentKind]:
@@ -106,7 +139,10 @@ def _place(kind: SegmentKind) -> tuple[str, Pool, str, int, int]:
 def _best(
     known: Prices, found: Configuration | None, others: Sequence[Configuration]
 ) -> Configuration:
-    """Return the best candidate. A bound proven for `found` bounds the others as well."""
+    """Return the best candidate. A bound proven for `found` bounds the others as well.
+
+    Also where `found` is late and another one is not: lateness is no part of its program.
+    """
     judged = [(score(known.problem, each, known), each) for each in others]
     best_score, best = max(judged, key=lambda each: each[0].worth)
     if found is None:
@@ -114,7 +150,8 @@ def _best(
     found_score = score(known.problem, found, known)
     if found_score.worth >= best_score.worth:
         return found
-    if found.gap is None or found_score.shortage != best_score.shortage:
+    served = not any(best_score.shortage) and bool(_late(known, found))
+    if found.gap is None or not (served or found_score.shortage == best_score.shortage):
         return best
     bound = found_score.objective + found.gap * max(abs(found_score.objective), TINY)
     distance = max(0.0, bound - best_score.objective)

@@ -48,6 +48,9 @@ ENERGY_GAP = 0.02
 TINY = 1e-9
 """Keeps a relative gap finite where the objective is 0, points."""
 
+LEAST_USE = 0.1
+"""Share of the load they may take that segments must have to make up for others' lateness."""
+
 ROUNDING = 1e-6
 """Share of a segment that floating point may add to a load."""
 
@@ -75,6 +78,7 @@ class Formulation:
     _unserved: Terms = field(init=False)
     _short: Terms = field(default_factory=dict)
     _cost: dict[int, float] = field(default_factory=dict)
+    _excluded: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._add_segments()
@@ -84,6 +88,26 @@ class Formulation:
         self._add_gpus()
         self._add_changes()
         self._add_loading()
+
+    def exclude(self, model: str, found: Configuration) -> None:
+        """Require more of some kind than a configuration has, unless demand is left unserved.
+
+        For segments of a model that are late together: fewer of each are late as well. The further
+        ones must have load, or they would change nothing.
+        """
+        program, terms = self.program, list[tuple[int, float]]()
+        for kind, count, load in zip(self.kinds, self.counts, self.loads, strict=True):
+            more = found.segments.get(kind, 0) + 1
+            if kind.model != model or more > self._most(kind):
+                continue
+            beyond = program.column(upper=1.0, integer=True)
+            program.row([(int(count), 1.0), (beyond, -float(more))], low=0.0)
+            used = min(1.0, LEAST_USE * more * self._share(kind))
+            program.row([(int(load), 1.0), (beyond, -used)], low=0.0)
+            terms.append((beyond, 1.0))
+        unserved = [*self._unserved][[*self.known.models].index(model)]
+        program.row([*terms, (unserved, 1.0 / ROUNDING)], low=1.0)
+        self._excluded.add(model)
 
     @property
     def blocks(self) -> Blocks | None:
@@ -163,6 +187,8 @@ class Formulation:
         for kind, count, load in zip(self.kinds, self.counts, self.loads, strict=True):
             rps = self._demand_rps(kind) * float(solution.values[load])
             needed = min(self._needed(kind, rps), solution.count(count))
+            if needed > 0 and kind.model in self._excluded:
+                needed = solution.count(count)  # more than the load by itself needs
             if needed > 0:
                 segments[kind], load_rps[kind] = needed, rps
         self._top_up(segments, load_rps)

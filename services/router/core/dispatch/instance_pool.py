@@ -11,9 +11,11 @@ from services.router.core.balancing.answer_carbon import AnswerCarbon
 from services.router.core.balancing.instance_choice import (
     CHOICES,
     by_prefix,
+    by_shares,
     consolidated,
     least_expected_completion,
 )
+from services.router.core.balancing.kinds import Kinds
 from services.router.core.balancing.weigher import (
     WEIGHING,
     CarbonSignal,
@@ -70,6 +72,7 @@ class InstancePool:
         self._kv_bounded = False
         self._counts = False
         self._choose = CHOICES.get(choice, least_expected_completion)
+        self._kinds = Kinds()
         self._carbon = carbon or UnknownCarbon()
         self._answer_carbon = AnswerCarbon()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
@@ -139,6 +142,7 @@ class InstancePool:
         weighs = working and not overloaded
         self.weigher = self._weigher(choice, intensity_threshold) if weighs else None
         self._estimated_s = -math.inf
+        self._kinds.arrange(self.eligible if self._choose is by_shares else ())
         self._count_held()
 
     def free(
@@ -150,9 +154,11 @@ class InstancePool:
     ) -> InstanceState | None:
         """Return the instance that takes a request; None: none has room.
 
-        Where none has a credit left, one that runs batches takes it for its next batch. So no time
-        passes between full batches, and a request is bound to a busy instance only where no other
-        is free. A request that a worker died with goes to none that holds another such one, and one
+        Where none has a credit left, one that runs batches takes it for its next batch, so that no
+        time passes between full batches. By shares, as the plan's latency model has it, kinds take
+        turns, and those of a kind that run batches do so where none is idle: were those with more
+        credits left preferred, requests would come just after a batch began, and wait longest. A
+        request that a worker died with goes to none that holds another such one, and one
         that an instance refused never to that instance again. One that has just refused gets
         requests only where no other is free.
 
@@ -164,9 +170,12 @@ class InstancePool:
         states = self.eligible
         if pending.refusals or pending.request.accuracy_floor:
             states = _suitable(states, pending) or _suitable(self._working, pending)
+        elif self._kinds and besides is None and not pending.deaths:
+            states = self._kinds.next()
         if pending.deaths:
             states = tuple(state for state in states if not state.holds_suspect)
-        free = [state for state in states if len(state.in_flight) < state.credits]
+        in_turn = self._choose is by_shares and besides is None
+        free = [state for state in states if (state.at_once if in_turn else state.free)]
         if besides is not None:
             free = [state for state in free if state.instance.id != besides]
         elif not free:

@@ -1,8 +1,11 @@
 """The exact strategy: each goal by itself, clocks, overload, and input that nothing can satisfy."""
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from itertools import pairwise
+from itertools import chain, combinations_with_replacement, pairwise
 
 import pytest
 from hypothesis import given
@@ -10,13 +13,16 @@ from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Goals, InfAdapter, Objective
-from services.planner.core.model import Configuration, Pool, Segment
+from services.planner.core.model import Configuration, Pool, Segment, SegmentKind
 from services.planner.core.placement.placement import place
 from services.planner.core.problem import catalog
-from services.planner.core.problem.pricing import prices, worthwhile
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.packing import gpus_needed
+from services.planner.core.problem.pricing import Prices, prices, worthwhile
 from services.planner.core.problem.score import score
 from services.planner.core.solver import highs
 from services.planner.core.strategies.exact import FEW_GPUS, candidates, exact
+from services.planner.core.strategies.exact_program import Formulation
 from tests.support.examples import examples
 from tests.support.planner import fleets
 
@@ -293,3 +299,43 @@ def test_equal_input_gives_equal_plans_whatever_the_goals() -> None:
             fleets.fleet((pool, 3)), [fleets.model(demand_rps=900.0)], Objective(goals=goals)
         )
         assert exact(problem) == exact(problem)
+
+
+# ---- segments of several kinds -------------------------------------------------------------------
+
+
+def test_a_mixture_that_is_late_is_excluded_and_the_rest_is_solved() -> None:
+    """Two kinds in time alone are late together: the best others are found, and proven to be."""
+    pool = fleets.pool("a30", intensity=200.0)
+    model = fleets.model(
+        gmacs=(14.983, 27.927, 33.819), accuracies=(70, 75, 80), demand_rps=65.83, slo_s=0.17716
+    )
+    objective = Objective(carbon_weight=0.1, max_utilisation=0.9, park_idle_gpus=True)
+    problem = fleets.problem(fleets.fleet((pool, 4)), [model], objective)
+    kinds = catalog.build([model], [pool], objective, (1,), max_processes=1)
+    problem = replace(problem, catalog=kinds, batch_sizes=(1,))
+    known = prices(problem)
+    kinds = tuple(candidates(known))
+    relaxed = Formulation(known, kinds).solve(time_limit_s=10, tolerance=0.0)
+    assert relaxed is not None
+    assert score(problem, relaxed).shortage[1] > 0
+
+    found = exact(problem)
+
+    assert found.gap == 0.0
+    judged = score(problem, found)
+    assert not any(judged.shortage)
+    assert judged.objective == pytest.approx(best_by_hand(known, kinds), abs=1e-6)
+
+
+def best_by_hand(known: Prices, kinds: Sequence[SegmentKind]) -> float:
+    """Return the best objective of all choices of up to five segments, one by one."""
+    best = -math.inf
+    chosen = (combinations_with_replacement(kinds, size) for size in range(1, 6))
+    for segments in map(Counter, chain.from_iterable(chosen)):
+        if gpus_needed(known.problem, segments) is None:
+            continue
+        judged = score(known.problem, with_load(known, segments), known)
+        if not any(judged.shortage):
+            best = max(best, judged.objective)
+    return best
