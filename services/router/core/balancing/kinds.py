@@ -19,7 +19,7 @@ MAX_DEBT: Final = 64.0
 
 
 class _Key(NamedTuple):
-    """What distinguishes the instances of one kind from others: segments alike have equal shares."""
+    """Distinguishes the instances of one kind: segments alike have equal shares."""
 
     variant: str
     credits: int
