@@ -26,14 +26,18 @@ class Usage(NamedTuple):
     Attributes:
         input_tokens: Tokens of the prompt.
         output_tokens: Tokens generated, the one that ends the text included.
-        first_token_s: From the arrival at the router to the first token, s; 0: there was none.
-        token_s: Mean time between tokens after that, s; 0: there were fewer than two.
+        first_token_s: From the arrival at the router to the first token, s; 0: there was none, or
+            the answer came at once.
+        token_s: Mean time between tokens after that, s; 0: there were fewer than two. Of an answer
+            that came at once: its time divided by its tokens.
+        cached_tokens: Of the prompt's, those that the server had cached.
     """
 
     input_tokens: int
     output_tokens: int
     first_token_s: float
     token_s: float
+    cached_tokens: int = 0
 
 
 @dataclass(slots=True)

@@ -92,13 +92,14 @@ async def run_one(
     tokens = TokenVerifier(trusted) if trusted else None
     access, health = Access.of(deployment, tokens), HealthServicer()
     router = _Router(deployment)
+    registry = router.metrics()
     if reloads is not None:
         used = USED if settings.processes == 1 else ()  # else the parent process logs it
         reloads.serve(used, LIVE, router.reload)
     async with (
         exposed(
             settings.metrics,
-            registry=router.metrics(),
+            registry=registry,
             service="router",
             tls=identity,
             access=access,
@@ -133,6 +134,7 @@ async def run_one(
             tokens=tokens is not None,
             batches=batches,
             grace_s=_GRACE_S,
+            registry=registry,
         ),
     ):
         if started is not None:

@@ -33,6 +33,7 @@ class Counting:
         self._fault = fault
         self._api_key = api_key
         self._running = self._aborted = 0
+        self._loaded: list[tuple[str, str]] = []
 
     def app(self) -> web.Application:
         """Return what serves it."""
@@ -43,6 +44,7 @@ class Counting:
                 web.get("/metrics", self._metrics),
                 web.get("/aborted", self._count_aborted),
                 web.get("/v1/models", self._models),
+                web.post("/v1/load_lora_adapter", self._load_adapter),
                 web.post("/v1/completions", self._generate),
                 web.post("/v1/chat/completions", self._generate),
             ]
@@ -87,7 +89,16 @@ class Counting:
         self._check_key(request)
         card = {"id": MODEL, "object": "model", "created": 1, "owned_by": "vllm", "root": MODEL}
         data = [card | {"parent": None, "max_model_len": CONTEXT_TOKENS, "permission": []}]
+        data += [card | {"id": name, "root": at, "parent": MODEL} for name, at in self._loaded]
         return web.json_response({"object": "list", "data": data})
+
+    async def _load_adapter(self, request: web.Request) -> web.Response:
+        self._check_key(request)
+        wanted = await request.json()
+        if "no-such" in wanted["lora_path"]:
+            return _refused(404, "No adapter found for no-such", "NotFoundError")
+        self._loaded.append((wanted["lora_name"], wanted["lora_path"]))
+        return web.Response(text="Success")
 
     def _check_key(self, request: web.Request) -> None:
         if self._api_key and request.headers.get("Authorization") != f"Bearer {self._api_key}":

@@ -197,6 +197,8 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
         alone_reason=model.alone,
         in_batches=not isinstance(spec.runtime, TextRuntime) and spec.batch_size > 1,
         kv_tokens_per_credit=model.kv_tokens // spec.slots,
+        server=model.server,
+        adapters=model.adapters,
     )
 
 

@@ -66,6 +66,8 @@ class Reader(ABC, Generic[R]):
         execution_provider: ONNX Runtime's that computes; "": another runtime does, or not known.
         max_batch: Requests of one batch; 0: any number, or not known.
         alone: Why that is one; "": it is not.
+        server: Address of the model's server, where it is not the worker's own; "": it is, or none.
+        adapters: Adapters of the model that are loaded.
         kv_tokens: Tokens for which a language model's KV cache has room; 0: as many as its slots
             can need, or unknown.
     """
@@ -75,6 +77,8 @@ class Reader(ABC, Generic[R]):
     execution_provider: str = ""
     max_batch: int = 0
     alone: str = ""
+    server: str = ""
+    adapters: tuple[str, ...] = ()
     kv_tokens: int = 0
 
     @abstractmethod

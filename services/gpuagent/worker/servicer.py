@@ -129,6 +129,7 @@ def _result(answer: Answer) -> pb.Result:
             result.receipt.output_tokens = cost.usage.output_tokens
             result.receipt.first_token_s = cost.usage.first_token_s
             result.receipt.token_s = cost.usage.token_s
+            result.receipt.cached_tokens = cost.usage.cached_tokens
     return result
 
 

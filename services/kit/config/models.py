@@ -211,12 +211,16 @@ class OpenAiRuntime(ServerRuntime, TextRuntime):
             (`max_model_len`).
         slots: Requests that are at the server at the same time. None: the segment's batch size,
             which the planner chooses.
+        adapters: LoRA adapters that a worker loads into its server (`/v1/load_lora_adapter`, which
+            vLLM has where VLLM_ALLOW_RUNTIME_LORA_UPDATING is set): name and path. Those that the
+            server lists itself need not be given.
     """
 
     kind: Literal["openai"]
     api_key_file: Path | None = None
     context_tokens: Annotated[int, Field(ge=64, le=10_485_760)] | None = None
     slots: Annotated[int, Field(ge=1, le=4096)] | None = None
+    adapters: dict[Name, str] = Field(default_factory=dict)
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()

@@ -89,6 +89,21 @@ async def exposed(  # noqa: PLR0913 - one value per decision of the composition 
         yield await stack.enter_async_context(serving)
 
 
+def metrics_page(registry: CollectorRegistry) -> Handler:
+    """Return a handler that answers with a registry's metrics."""
+
+    async def metrics(request: web.Request) -> web.Response:
+        """Return the metrics in Prometheus' format."""
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        names = request.query.getall("name[]", ())
+        wanted = registry.restricted_registry(names) if names else registry
+        # In a thread: thousands of series take longer than a request may wait.
+        page = await asyncio.to_thread(encode, wanted)
+        return web.Response(body=page, headers={"Content-Type": content_type})
+
+    return metrics
+
+
 def _pages(
     registry: CollectorRegistry, access: Access | None, ready: Callable[[], bool] | None
 ) -> web.Application:
@@ -99,17 +114,9 @@ def _pages(
                 access.admit(METRICS, HttpContext(request))
         except ServiceError as error:
             return refusal(error, lambda error: {"error": error.message})
-        return await sent(request, await handler(request))
-
-    async def metrics(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        names = request.query.getall("name[]", ())
-        wanted = registry.restricted_registry(names) if names else registry
-        # In a thread: thousands of series take longer than a request may wait.
-        page = await asyncio.to_thread(encode, wanted)
-        response = web.Response(body=page, headers={"Content-Type": content_type})
+        response = await handler(request)
         response.enable_compression()
-        return response
+        return await sent(request, response)
 
     async def health(request: web.Request) -> web.Response:
         well = request.path == "/livez" or ready is None or ready()
@@ -120,7 +127,7 @@ def _pages(
         )
 
     app = web.Application(middlewares=[guarded])
-    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics", metrics_page(registry))
     if ready is not None:
         app.router.add_get("/livez", health)
         app.router.add_get("/readyz", health)

@@ -107,6 +107,7 @@ class CostCheck:
 def _may_be(usage: Usage, request: Request, most_s: float) -> bool:
     return (
         usage.input_tokens <= len(request.body) + MOST_ADDED_TOKENS
+        and usage.cached_tokens <= usage.input_tokens
         and usage.output_tokens <= MOST_TOKENS_PER_S * most_s
         and 0 <= usage.first_token_s <= most_s
         and 0 <= usage.token_s <= most_s

@@ -83,6 +83,7 @@ _METRICS: Mapping[tuple[Callable[..., Any], tuple[str, ...]], Mapping[str, str]]
         "cinquefoil_request_carbon_gco2e": "Carbon of the active energy, where the intensity was"
         " known, gCO2e.",
         "cinquefoil_input_tokens": "Tokens of the answered prompts.",
+        "cinquefoil_cached_input_tokens": "Of the prompts' tokens, those that servers had cached.",
         "cinquefoil_output_tokens": "Tokens generated for the answers.",
     },
     (HistogramMetricFamily, ("model", "variant")): {
@@ -187,6 +188,7 @@ def _of_variant(stats: VariantStats) -> Iterator[tuple[str, float]]:
     yield "cinquefoil_request_carbon_gco2e", stats.carbon_gco2e
     if stats.tokens.input_tokens:
         yield "cinquefoil_input_tokens", stats.tokens.input_tokens
+        yield "cinquefoil_cached_input_tokens", stats.tokens.cached_tokens
         yield "cinquefoil_output_tokens", stats.tokens.output_tokens
 
 

@@ -31,6 +31,7 @@ from services.router.runtime.decision_executor import DecisionExecutor
 _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
 
 _MOST_WORD: Final = 200
+_MOST_ADAPTERS: Final = 1024
 _ERRORS: Final = frozenset(code.name for code in grpc.StatusCode) - {"OK"}
 
 REDIAL_AFTER_LIE_S: Final = 10.0
@@ -269,6 +270,8 @@ class WorkerStream:
                 hello.in_batches,
                 min(hello.kv_tokens_per_credit, MOST_KV_TOKENS),
                 min(hello.max_batch, MOST_BATCH),
+                hello.server[:_MOST_WORD],
+                tuple(name[:_MOST_WORD] for name in hello.adapters[:_MOST_ADAPTERS]),
             ),
         )
 
@@ -322,5 +325,9 @@ def to_result(result: pb.Result) -> Result:
 
 def _usage(receipt: pb.Receipt) -> Usage:
     return Usage(
-        receipt.input_tokens, receipt.output_tokens, receipt.first_token_s, receipt.token_s
+        receipt.input_tokens,
+        receipt.output_tokens,
+        receipt.first_token_s,
+        receipt.token_s,
+        receipt.cached_tokens,
     )

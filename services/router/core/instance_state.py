@@ -22,6 +22,8 @@ class InstanceState:
         in_batches: It runs requests together, so that as many again may wait for the next batch.
         kv_tokens_per_credit: Tokens of prompts and answers for which its model's KV cache has room,
             per credit; 0: not stated.
+        server: Address of its model's server, where that is not its own; "": it is, or none.
+        adapters: Adapters of its model that it has loaded.
         up: The worker said hello and its stream is open.
         draining: The worker takes no more requests.
         leaving: It has left the routing table.
@@ -41,6 +43,8 @@ class InstanceState:
     credits: int = 0
     in_batches: bool = False
     kv_tokens_per_credit: int = 0
+    server: str = ""
+    adapters: frozenset[str] = frozenset()
     up: bool = False
     draining: bool = False
     leaving: bool = False

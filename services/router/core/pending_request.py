@@ -183,7 +183,7 @@ class PendingRequest:
         Raises:
             ValueError: None has.
         """
-        *before, error = (self.refusals or {}).values()
+        *before, error = {id(each): each for each in (self.refusals or {}).values()}.values()
         if before:
             refused = f"{len(before) + 1} instances refused this request"
             error.message = f"{refused}, the last: {error.message}"

@@ -38,6 +38,7 @@ class Head:
         accuracy_floor: The `accuracy_floor` parameter: least accuracy of the variant that answers.
         max_tokens: The `max_tokens` parameter; 0 where absent or, for the worker, invalid.
         text_bytes: Not in the request: as of `core.model.Request`.
+        adapter: Not in the request: the adapter of its model that it names; "": none.
     """
 
     model_name: str
@@ -48,6 +49,7 @@ class Head:
     accuracy_floor: float = 0.0
     max_tokens: int = 0
     text_bytes: int = 0
+    adapter: str = ""
 
     def limit_s(self, remaining_s: float | None, default_s: float) -> float:
         """Return the time limit of the request, s.

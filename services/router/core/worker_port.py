@@ -53,6 +53,8 @@ class Hello:
         kv_tokens_per_credit: Tokens for which its model's KV cache has room, per credit; 0: not
             stated.
         max_batch: Requests that its model takes at a time; 0: any number, or not known.
+        server: Address of a server that other workers may name as well; "": its own, or none.
+        adapters: Adapters of its model that it has loaded.
     """
 
     credits: int
@@ -61,6 +63,8 @@ class Hello:
     in_batches: bool = False
     kv_tokens_per_credit: int = 0
     max_batch: int = 0
+    server: str = ""
+    adapters: tuple[str, ...] = ()
 
 
 class WorkerPort(Protocol):

@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
+from inference import grpc_service_pb2 as pb
 from services.kit.config import Router
 from services.kit.errors import NotFound, Unimplemented
 from services.kit.http.client import HttpClient
@@ -24,6 +26,7 @@ from services.router.edge.description import Description
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
 from services.router.edge.openai_api import OpenAiApi
 from services.router.edge.openai_messages import error_form as openai_form
+from services.router.edge.probes import Probes
 from services.router.runtime.engine import Engine
 from services.router.servicer import UNCHARGED, InferenceServicer
 
@@ -44,6 +47,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
     tokens: bool,
     batches: HttpClient | None,
     grace_s: float,
+    registry: CollectorRegistry,
 ) -> AsyncIterator[None]:
     """Serve HTTP at `router.http_listen` while the block runs; nothing where that is empty.
 
@@ -56,6 +60,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         tokens: Callers may show a token instead of a certificate.
         batches: Connections to the batch service; None: there is none.
         grace_s: Time that requests in flight have to end, s.
+        registry: The router's metrics.
     """
     if not settings.http_listen:
         yield
@@ -75,6 +80,8 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
     ]
     if batches is not None:
         app.add_routes(Batches(batches, guard).routes())
+    version = servicer.ServerMetadata(pb.ServerMetadataRequest()).version
+    routes += Probes(engine, version, registry, guard).routes()
     app.add_routes([*routes, *Description(routes, servicer, guard).routes()])
     for path in ("/v1/{path:.*}", "/{path:.*}"):
         form = openai_form if path.startswith("/v1") else error_form

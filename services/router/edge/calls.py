@@ -44,6 +44,7 @@ class Calls:
         receiver: ResponseReceiver | None = None,
         *,
         text_bytes: int = 0,
+        adapter: str = "",
     ) -> Answer:
         """Return the answer to a request.
 
@@ -51,14 +52,15 @@ class Calls:
             request: The HTTP request: its deadline, and who sends it.
             body: A serialized inference.ModelInferRequest.
             receiver: Takes responses before the last; None: a single one is wanted.
-            text_bytes: As of `Request`.
+            text_bytes: As of `Head`.
+            adapter: As of `Head`.
 
         Raises:
             ServiceError: As `Engine.infer`, the request is wrong, or the caller's identity expires.
         """
         head = _timed(messages.read_request_head(body, self._max_request_bytes), request)
-        if text_bytes:
-            head = replace(head, text_bytes=text_bytes)
+        if text_bytes or adapter:
+            head = replace(head, text_bytes=text_bytes, adapter=adapter)
         context, known = HttpContext(request), caller()
         client = partial(client_of, context, known)
         async with valid_until(min(known.until_s, context.until_s())):

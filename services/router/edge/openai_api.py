@@ -67,6 +67,9 @@ class OpenAiApi:
 
     async def _list(self, _: web.Request) -> web.Response:
         data = [self._described(name) for name in self._names()]
+        for name in self._names():
+            adapters = sorted(self._engine.registry.model(name).adapters)
+            data += [self._described(each, name) for each in adapters]
         return _json({"object": "list", "data": data})
 
     def _names(self) -> list[str]:
@@ -75,12 +78,13 @@ class OpenAiApi:
 
     async def _model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
-        self._check(name)
-        return _json(self._described(name))
+        model, adapter = self._resolved(name)
+        self._check(model)
+        return _json(self._described(name, model if adapter else None))
 
-    def _described(self, name: str) -> dict[str, Any]:
-        created = self._began_s
-        return {"id": name, "object": "model", "created": created, "owned_by": "cinquefoil"}
+    def _described(self, name: str, parent: str | None = None) -> dict[str, Any]:
+        found = {"id": name, "object": "model", "created": self._began_s, "owned_by": "cinquefoil"}
+        return found if parent is None else {**found, "parent": parent}
 
     def _generates(self, name: str) -> bool:
         hello = self._engine.hellos.get(name)
@@ -109,10 +113,18 @@ class OpenAiApi:
         async def handler(request: web.Request) -> web.StreamResponse:
             async with self._guard.body(request) as body:
                 found = await off_loop(len(body), partial(document, body, self._most_bytes))
-                model = self._named(found)
+                model, adapter = self._resolved(self._named(found))
                 platform = self._check(model).platform
                 if platform in PASSES_ON:
-                    return await self._pass_on(request, path, found, body, model)
+                    message = openai_messages.passed(found, body, model, path)
+                    length = prompt_bytes(found, len(body))
+                    infer = partial(
+                        self._calls.infer, request, message, text_bytes=length, adapter=adapter
+                    )
+                    if found.get("stream") is True and path in GENERATING:
+                        events = _Passed(self._plan)
+                        return await event_stream.stream(request, infer, events, self._whole)
+                    return self._as_it_is(await infer())
                 if path != _COMPLETIONS:
                     raise InvalidArgument.at(
                         "model",
@@ -142,21 +154,13 @@ class OpenAiApi:
             raise InvalidArgument.at("model", f"required; there are: {allowed}")
         return names[0]
 
-    async def _pass_on(
-        self,
-        request: web.Request,
-        path: str,
-        found: Mapping[str, Any],
-        body: bytearray,
-        model: str,
-    ) -> web.StreamResponse:
-        """Pass a body to the model's server, and its answer back."""
-        message = openai_messages.passed(found, body, model, path)
-        text_bytes = prompt_bytes(found, len(body))
-        if found.get("stream") is True and path in GENERATING:
-            infer = partial(self._calls.infer, request, message, text_bytes=text_bytes)
-            return await event_stream.stream(request, infer, _Passed(self._plan), self._whole)
-        return self._as_it_is(await self._calls.infer(request, message, text_bytes=text_bytes))
+    def _resolved(self, name: str) -> tuple[str, str]:
+        """Return the model that a name stands for, and the adapter of it; "": none."""
+        if self._engine.registry.find(name) is None:
+            for dispatcher in self._engine.registry:
+                if name in dispatcher.adapters:
+                    return dispatcher.routes.model, name
+        return name, ""
 
     def _whole(self, answer: Answer) -> web.Response | None:
         """Return an answer that came at once where events were requested; None: it has events."""

@@ -43,6 +43,7 @@ _USAGE = re.compile(rb'(?<!\\)"usage"\s*+:\s*+\{')
 _DONE = b"data: [DONE]"
 _RECEIPT = (
     "model_variant",
+    "cached_tokens",
     "accuracy",
     "energy_j",
     "energy_idle_j",

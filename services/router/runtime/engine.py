@@ -143,6 +143,8 @@ class Engine:
             head.text_bytes,
         )
         pending = PendingRequest(request, receiver=receiver)
+        if head.adapter:
+            pending.refusals = dispatcher.without_adapter(head.adapter)
         account.stats.arrive(int(now_s + self._epoch_s))
         result = None
         try:

@@ -252,3 +252,68 @@ async def test_a_prompt_of_many_tokens_or_a_large_picture_passes(
         found = await http.post("/v1/chat/completions", json=wanted)
         assert found.status_code == 200, found.text[:300]
     assert json.loads(body_of(worker.works[1])) == picture
+
+
+async def test_a_full_server_gets_a_request_once_however_many_workers_call_it(
+    world: World, http: httpx.AsyncClient
+) -> None:
+    """Its words pass through; a server of its own is tried next."""
+
+    def full(work: worker_pb2.Work) -> worker_pb2.Result:
+        return refusal(work, "the server behind is full", "UNAVAILABLE")
+
+    workers = [await server(world, full) for _ in range(2)]
+    for number, each in enumerate(workers):
+        each.segment_id, each.server = f"s-{number}", "10.0.0.7:8000"
+    await world.route(*workers)
+    wanted = {"model": "digits", "messages": []}
+    found = await http.post("/v1/chat/completions", json=wanted)
+    assert found.status_code == 503
+    assert found.json()["error"]["message"] == "the server behind is full"
+    assert sum(len(each.works) for each in workers) == 1
+
+    other = await world.worker("b", lambda work: said(work, b"{}", "stop"))
+    other.metadata, other.decoupled = texts("openai"), True
+    await world.route(*workers, other)
+    for _ in range(6):
+        assert (await http.post("/v1/chat/completions", json=wanted)).status_code == 200
+
+
+async def test_an_adapter_is_a_model_whose_requests_go_where_it_is_loaded(
+    world: World, http: httpx.AsyncClient
+) -> None:
+    made = []
+    for name, adapters in (("a", ()), ("b", ("sql", "poems")), ("c", ())):
+        worker = await world.worker(name, lambda work: said(work, b"{}", "stop"))
+        worker.metadata, worker.decoupled, worker.adapters = texts("openai"), True, adapters
+        made.append(worker)
+    await world.route(*made)
+    for _ in range(9):
+        found = await http.post("/v1/chat/completions", json={"model": "sql", "messages": []})
+        assert found.status_code == 200, found.text
+    listed = (await http.get("/v1/models")).json()["data"]
+    one = (await http.get("/v1/models/poems")).json()
+    unknown = await http.post("/v1/chat/completions", json={"model": "prose"})
+
+    assert [len(each.works) for each in made] == [0, 9, 0]
+    assert json.loads(body_of(made[1].works[0]))["model"] == "sql"
+    assert [(each["id"], each.get("parent")) for each in listed] == [
+        ("digits", None),
+        ("poems", "digits"),
+        ("sql", "digits"),
+    ]
+    assert one["parent"] == "digits"
+    assert unknown.status_code == 404
+
+
+async def test_probes_of_load_testers_are_answered(world: World, http: httpx.AsyncClient) -> None:
+    """As vLLM has them: health, version, metrics."""
+    none = await http.get("/health")
+    await server(world, lambda work: said(work, b"{}", "stop"))
+    await http.post("/v1/completions", json={"model": "digits", "prompt": "a"})
+    metrics = await http.get("/metrics")
+
+    assert none.status_code == 503
+    assert (await http.get("/health")).status_code == 200
+    assert (await http.get("/version")).json()["version"][0].isdigit()
+    assert "cinquefoil_output_tokens_total" in metrics.text

@@ -146,6 +146,7 @@ async def test_an_answer_that_comes_at_once_passes_as_it_is(router: Router) -> N
     assert answer.parameters["finish_reason"].string_param == "length"
     assert (found.receipt.input_tokens, found.receipt.output_tokens) == (3, 4)
     assert found.receipt.first_token_s == 0
+    assert found.receipt.cached_tokens == 1
     assert found.receipt.energy_j > 0
 
 
@@ -283,3 +284,24 @@ async def test_a_running_server_is_called_with_the_key_of_its_file(tmp_path: Pat
 
     assert text_of(result.response) == " 2 3"
     assert "s3cret" not in (tmp_path / "worker-0.json").read_text()
+
+
+async def test_adapters_are_loaded_and_requests_for_others_go_elsewhere(tmp_path: Path) -> None:
+    """The server is sent the adapter's name; a worker whose server cannot load one ends."""
+    server = counting(tmp_path / "fault").model_copy(update={"adapters": {"sql": "/srv/sql"}})
+    spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=server)
+    message = {"messages": [{"role": "user", "content": "1"}], "max_tokens": 1}
+    async with worker(spec) as running, routed(spec.listen) as router:
+        assert list(router.hello.adapters) == ["sql"]
+        assert router.hello.server == "", "its own"
+        loaded = await router.infer(passing("/v1/chat/completions", model="sql", **message), 1)
+        lacks = await router.infer(passing("/v1/chat/completions", model="poems", **message), 2)
+        assert running.process.returncode is None
+    broken = server.model_copy(update={"adapters": {"a": "no-such"}})
+    (tmp_path / "broken").mkdir()
+    spec = worker_spec(tmp_path / "broken", tmp_path / "no-file", runtime=broken)
+    async with worker(spec) as ending:
+        assert await ending.exit_status() == 1
+
+    assert json.loads(text_of(loaded.response))["sent"]["model"] == "sql"
+    assert (lacks.status, "no adapter 'poems'" in lacks.message) == ("UNAVAILABLE", True)

@@ -96,6 +96,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.credits = credits_
         self.decoupled = False
         self.max_batch = 0
+        self.server = ""
+        self.adapters: tuple[str, ...] = ()
         self.endpoint = ""
         self.variant = f"variant-{segment_id}"
         self.accuracy = 0.9
@@ -142,6 +144,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             metadata=self.metadata.SerializeToString(),
             decoupled=self.decoupled,
             max_batch=self.max_batch,
+            server=self.server,
+            adapters=self.adapters,
         )
         yield worker_pb2.ExecuteResponse(hello=hello)
         reader = asyncio.create_task(self._read(requests, self._out))

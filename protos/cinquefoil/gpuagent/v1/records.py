@@ -627,6 +627,10 @@ class Hello:
             values has room, per credit: a caller with work up to its credits gives the worker no
             more than that. 0: not stated.
         alone_reason: Why max_batch is one, for a person. Empty: it is not.
+        server: Address of the model's server, where that is not the worker's own: workers that name
+            the same one are full together. Empty: its own, or none.
+        adapters: Adapters of the model that are loaded: a request may name one in the model's
+            place.
     """
 
     segment_id: str = ""
@@ -640,6 +644,8 @@ class Hello:
     in_batches: bool = False
     kv_tokens_per_credit: int = 0
     alone_reason: str = ""
+    server: str = ""
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

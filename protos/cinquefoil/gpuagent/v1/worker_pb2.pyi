@@ -151,6 +151,8 @@ class Hello(_message.Message):
     IN_BATCHES_FIELD_NUMBER: _builtins.int
     KV_TOKENS_PER_CREDIT_FIELD_NUMBER: _builtins.int
     ALONE_REASON_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    ADAPTERS_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment this process belongs to."""
     model: _builtins.str
@@ -177,6 +179,14 @@ class Hello(_message.Message):
     """
     alone_reason: _builtins.str
     """Why max_batch is one, for a person. Empty: it is not."""
+    server: _builtins.str
+    """Address of the model's server, where that is not the worker's own: workers that name the same
+    one are full together. Empty: its own, or none.
+    """
+    @_builtins.property
+    def adapters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Adapters of the model that are loaded: a request may name one in the model's place."""
+
     def __init__(
         self,
         *,
@@ -191,10 +201,12 @@ class Hello(_message.Message):
         in_batches: _builtins.bool = ...,
         kv_tokens_per_credit: _builtins.int = ...,
         alone_reason: _builtins.str = ...,
+        server: _builtins.str = ...,
+        adapters: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone_reason", b"alone_reason", "credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "in_batches", b"in_batches", "kv_tokens_per_credit", b"kv_tokens_per_credit", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "alone_reason", b"alone_reason", "credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "in_batches", b"in_batches", "kv_tokens_per_credit", b"kv_tokens_per_credit", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "server", b"server", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

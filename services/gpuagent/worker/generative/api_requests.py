@@ -50,12 +50,14 @@ class ApiRequest(Request):
         path: Where it goes.
         body: Its members, without those that are not the server's.
         prompt_bytes: Length of its prompt.
+        adapter: The model that it names, where that is another than its model; "": none.
         head: Serialized answer without contents.
     """
 
     path: str
     body: Mapping[str, Any]
     prompt_bytes: int
+    adapter: str
     head: bytes
 
     @property
@@ -140,8 +142,9 @@ def read(data: Body, defaults: TextRuntime) -> ApiRequest | None:
     limits = _LIMITS.get(path, ())
     if limits and defaults.max_tokens and all(body.get(name) is None for name in limits):
         body[limits[0]] = defaults.max_tokens
+    model = request.model_name
     head = pb.ModelInferResponse(
-        model_name=request.model_name, model_version=tensor_messages.VERSION, id=request.id
+        model_name=model, model_version=tensor_messages.VERSION, id=request.id
     )
     (output,) = SIGNATURE.outputs
     head.outputs.add(name=output.name, datatype=output.datatype, shape=[1])
@@ -150,6 +153,7 @@ def read(data: Body, defaults: TextRuntime) -> ApiRequest | None:
         path=path,
         body=body,
         prompt_bytes=api_requests.prompt_bytes(found, len(raw)),
+        adapter=named if isinstance(named := found.get("model"), str) and named != model else "",
         head=head.SerializeToString(),
     )
 

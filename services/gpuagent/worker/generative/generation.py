@@ -65,10 +65,13 @@ class Generation:
     def usage(self) -> Usage:
         """Tokens and times so far."""
         last = self._last
-        if self._whole_s is not None:
-            token_s = self._whole_s / last.output_tokens if last.output_tokens > 1 else 0.0
-            return Usage(last.input_tokens, last.output_tokens, 0.0, token_s)
-        return self._tokens.usage(0.0) or Usage(last.input_tokens, last.output_tokens, 0.0, 0.0)
+        token_s, cached_tokens = 0.0, last.input_tokens - last.computed_tokens
+        if self._whole_s is not None and last.output_tokens > 1:
+            token_s = self._whole_s / last.output_tokens
+        found = self._tokens.usage(0.0) or Usage(
+            last.input_tokens, last.output_tokens, 0.0, token_s
+        )
+        return found._replace(cached_tokens=cached_tokens)
 
     def take(self, step: DecodeStep) -> None:
         """Take a step; the first token is the first that the client is given something of."""

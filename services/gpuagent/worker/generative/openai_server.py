@@ -75,6 +75,7 @@ async def openai_model(
             through = proxies.note(url)
             model = OpenAiModel(http, server, runtime, report=report, through=through)
             await server.until_ready(model.ready)
+            await model.load_adapters(runtime.adapters)
             await model.read_kv_tokens()
             yield model
 
@@ -120,6 +121,7 @@ class OpenAiModel(TextModel):
         self._session = http
         self._server = server
         self._name = runtime.model_name if isinstance(runtime, OpenAiRuntime) else ""
+        self.server = runtime.address if isinstance(runtime, OpenAiRuntime) else ""
         self._report = report
         self._answers = ServerAnswers(server.name)
         self._through = through
@@ -146,9 +148,38 @@ class OpenAiModel(TextModel):
         if not found:
             return False
         self._name = str(found[0]["id"])
+        self.adapters = tuple(
+            str(each["id"]) for each in listed if each.get("parent") == self._name
+        )
         if not self.context_tokens:
             self.context_tokens = _context_tokens(found[0])
         return True
+
+    async def load_adapters(self, wanted: Mapping[str, str]) -> None:
+        """Load adapters into the server that it does not list.
+
+        Args:
+            wanted: Paths by name.
+
+        Raises:
+            RuntimeError: It does not.
+        """
+        for name, path in wanted.items():
+            if name in self.adapters:
+                continue
+            body = {"lora_name": name, "lora_path": path}
+            try:
+                async with self._session.post("/v1/load_lora_adapter", json=body) as answer:
+                    said = (await answer.content.read(_MOST_ERROR_BYTES)).decode(errors="replace")
+            except (aiohttp.ClientError, TimeoutError) as error:
+                answer, said = None, str(error)
+            if answer is None or answer.status != _OK:
+                status = answer.status if answer is not None else "nothing"
+                raise RuntimeError(
+                    f"runtime.adapters.{name}: {self._server.name} answered {status}: {said[:500]}"
+                    " (vLLM loads adapters with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING)"
+                )
+            self.adapters += (name,)
 
     async def failure(self) -> str:
         """Wait until the server has ended, or says several times that it is not ready."""
@@ -229,7 +260,7 @@ class OpenAiModel(TextModel):
                 self._server.answering(),
                 self._session.post(
                     wanted.path,
-                    data=wanted.document(self._name),
+                    data=wanted.document(self._named(wanted)),
                     headers={
                         "Content-Type": "application/json",
                         "Accept": _EVENTS if streams else "application/json",
@@ -256,6 +287,17 @@ class OpenAiModel(TextModel):
             self._uncounted = True
             _log.warning("the model's server states no usage: tokens are counted here")
         return progress.reason or "stop"
+
+    def _named(self, wanted: TextRequest) -> str:
+        """Return the server's name of what a request names: the model, or an adapter of it.
+
+        Raises:
+            Unavailable: The adapter is not loaded here; another instance may have it.
+        """
+        adapter = wanted.adapter if isinstance(wanted, ApiRequest) else ""
+        if adapter and adapter not in (self._name, *self.adapters):
+            raise Unavailable(f"{self._server.name} has no adapter {adapter!r} loaded")
+        return adapter or self._name
 
     async def _follow(
         self, content: aiohttp.StreamReader, progress: Progress, generation: Generation

@@ -1,5 +1,6 @@
 """Load of a language model's server, by the Prometheus metrics that it exposes."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,6 @@ _KV_CACHE: Final = (
     "vllm:kv_cache_usage_perc",
     "vllm:gpu_cache_usage_perc",
     "sglang:token_usage",
-    "llamacpp:kv_cache_usage_ratio",
 )
 _KV_TOKENS: Final = ("sglang:max_total_num_tokens",)
 _KV_BLOCKS: Final = "vllm:cache_config_info"
@@ -68,11 +68,17 @@ def parse(exposition: str) -> ServerLoad:
 
 
 def _tokens(labels: Mapping[str, str]) -> float:
-    """Return the tokens of a vLLM engine's cache; 0 where it states none ("None" at its start)."""
-    try:
-        return max(int(labels["num_gpu_blocks"]) * int(labels["block_size"]), 0)
-    except (KeyError, ValueError):
-        return 0.0
+    """Return the tokens of a vLLM engine's cache; 0 where it states none ("None" at its start).
+
+    Blocks times their size is more where the model has layers with windows or states, or where
+    several GPUs share the context: the engine states what is left of it.
+    """
+    for names in (("kv_cache_size_tokens",), ("num_gpu_blocks", "block_size")):
+        try:
+            return max(math.prod(int(labels[name]) for name in names), 0)
+        except (KeyError, ValueError):
+            continue
+    return 0.0
 
 
 def _first(found: Mapping[str, list[float]], names: tuple[str, ...]) -> list[float]:

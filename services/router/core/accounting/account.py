@@ -157,6 +157,7 @@ def _attributes(pending: PendingRequest, receipt: Receipt) -> dict[str, str | fl
             "gen_ai.request.model": model,
             "gen_ai.response.model": variant,
             "gen_ai.usage.input_tokens": cost.usage.input_tokens,
+            "gen_ai.usage.cache_read.input_tokens": cost.usage.cached_tokens,
             "gen_ai.usage.output_tokens": cost.usage.output_tokens,
         }
     return found

@@ -81,12 +81,14 @@ class TokenStats(_Summable):
 
     Attributes:
         input_tokens: Tokens of the prompts.
+        cached_tokens: Of those, what servers had cached.
         output_tokens: Tokens generated.
-        first: Time from arrival to the first token, of answers that have one.
+        first: Time from arrival to the first token, of answers that came token by token.
         between: Mean time from one token to the next, of answers that have two.
     """
 
     input_tokens: int = 0
+    cached_tokens: int = 0
     output_tokens: int = 0
     first: Histogram = field(default_factory=Histogram)
     between: Histogram = field(default_factory=Histogram)
@@ -94,11 +96,12 @@ class TokenStats(_Summable):
     def add(self, usage: Usage) -> None:
         """Count one answer."""
         self.input_tokens += usage.input_tokens
+        self.cached_tokens += usage.cached_tokens
         self.output_tokens += usage.output_tokens
-        if usage.output_tokens:
+        if usage.first_token_s:
             self.first.add(usage.first_token_s)
-        if usage.output_tokens > 1:
-            self.between.add(usage.token_s)
+            if usage.output_tokens > 1:
+                self.between.add(usage.token_s)
 
 
 @dataclass(slots=True)

@@ -99,10 +99,13 @@ def tokens(cost: Cost, usage: Usage, carbon: float | None) -> bytes:
     """
     found = integer_parameter("input_tokens", usage.input_tokens)
     found += integer_parameter("output_tokens", usage.output_tokens)
+    if usage.cached_tokens:
+        found += integer_parameter("cached_tokens", usage.cached_tokens)
     if not usage.output_tokens:
         return found
-    found += double_parameter("first_token_s", usage.first_token_s)
-    found += double_parameter("token_s", usage.token_s)
+    if usage.first_token_s:
+        found += double_parameter("first_token_s", usage.first_token_s)
+        found += double_parameter("token_s", usage.token_s)
     found += double_parameter("energy_j_per_token", cost.energy_j / usage.output_tokens)
     if carbon is not None:
         found += double_parameter("carbon_gco2e_per_token", carbon / usage.output_tokens)

@@ -15,7 +15,7 @@ worker as well, it is known which, and those that were with it the first time ar
 """
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -90,6 +90,16 @@ class Dispatcher(Assignment):
         """
         ranks = pending.holder is None and self.routes.discipline == "ssjf"
         return ranks or self.routes.instance_choice == "predicted_tokens"
+
+    def without_adapter(self, name: str) -> Mapping[InstanceId, ServiceError]:
+        """Return why each instance that has not loaded an adapter takes no request for it."""
+        missing = NotFound(f"no instance that is left has the adapter {name!r} loaded")
+        return {key: missing for key, each in self.states.items() if name not in each.adapters}
+
+    @property
+    def adapters(self) -> frozenset[str]:
+        """Adapters that instances have loaded."""
+        return frozenset().union(*(state.adapters for state in self.states.values()))
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -243,8 +253,7 @@ class Dispatcher(Assignment):
         decisions: list[Decision] = []
         if refusal is not None:
             if not state.draining:
-                pending.refuse(instance, refusal)
-                self._pool.refuse(state, refusal.retry_after_s, now_s)
+                self._pool.refuse(state, pending, refusal, now_s)
             decisions = self._return(pending, state)
         elif pending.answering and pending.holder != instance:
             pending.lose(instance)  # the other of two instances answers
@@ -279,6 +288,7 @@ class Dispatcher(Assignment):
         self._see(now_s)
         state.up, state.draining, state.credits = True, False, hello.credits
         state.in_batches, state.kv_tokens_per_credit = hello.in_batches, hello.kv_tokens_per_credit
+        state.server, state.adapters = hello.server, frozenset(hello.adapters)
         state.prefixes.clear()
         state.used_at = next(self._pool.ticks)
         return self._refresh()

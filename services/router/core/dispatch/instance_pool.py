@@ -6,6 +6,7 @@ from itertools import count
 from typing import NamedTuple, TypeVar
 
 from services.kit.config import InstanceChoice
+from services.kit.errors import ServiceError
 from services.kit.request_cost import Cost
 from services.router.core.balancing.answer_carbon import AnswerCarbon
 from services.router.core.balancing.instance_choice import (
@@ -202,11 +203,19 @@ class InstancePool:
             return states
         return type(states)(each for each in states if now_s >= each.refuses_until_s) or states
 
-    def refuse(self, state: InstanceState, retry_after_s: float | None, now_s: float) -> None:
-        """Note that an instance would not answer a request: others go first for a while."""
-        pause_s = min(max(retry_after_s or 0.0, _MIN_PAUSE_S), _MAX_PAUSE_S)
-        state.refuses_until_s = now_s + pause_s
-        self._refuses_until_s = max(self._refuses_until_s, state.refuses_until_s)
+    def refuse(
+        self, state: InstanceState, pending: PendingRequest, error: ServiceError, now_s: float
+    ) -> None:
+        """Note that an instance would not answer a request: others go first for a while.
+
+        So it is for all whose requests go to the same server: it is full for all of them.
+        """
+        pause_s = min(max(error.retry_after_s or 0.0, _MIN_PAUSE_S), _MAX_PAUSE_S)
+        self._refuses_until_s = max(self._refuses_until_s, now_s + pause_s)
+        for each in self.states.values():
+            if each is state or (state.server and each.server == state.server):
+                pending.refuse(each.instance.id, error)
+                each.refuses_until_s = now_s + pause_s
 
     def least_accuracy(self, floor: float) -> float:
         """Return the lowest accuracy of an instance that is at least `floor`; infinite: none is.

@@ -55,6 +55,11 @@ def vllm(*values: tuple[str, int, float]) -> str:
             "\n".join(map(VLLM_CACHE.format, range(3), ("100", "50", "None"))),
             ServerLoad(kv_tokens=2400),
         ),
+        (
+            VLLM_CACHE.format(0, 100).replace("}", ',kv_cache_size_tokens="900"}'),
+            ServerLoad(kv_tokens=900),
+        ),
+        ("llamacpp:kv_cache_usage_ratio 0.99\n", ServerLoad()),
         ("sglang:max_total_num_tokens 9000.0\n", ServerLoad(kv_tokens=9000)),
         ("llamacpp:requests_processing 1\nllamacpp:requests_deferred 5\n", ServerLoad(5)),
         ("tgi_batch_current_size 3\ntgi_queue_size 1\n", ServerLoad(1)),

@@ -125,7 +125,8 @@ def test_an_accuracy_that_a_plan_corrects_is_reported_from_then_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_token_s", "token_s", "late"), [(0.5, 0.04, 0), (0.51, 0.04, 1), (0.5, 0.05, 1)]
+    ("first_token_s", "token_s", "late"),
+    [(0.5, 0.04, 0), (0.51, 0.04, 1), (0.5, 0.05, 1), (0.0, 0.05, 0)],
 )
 def test_a_text_is_late_where_its_first_token_or_the_pace_of_the_others_is(
     first_token_s: float, token_s: float, late: int

@@ -86,10 +86,11 @@ def test_trailers_say_the_same_numbers_to_nine_digits(energy_j: float, carbon: f
 def test_a_language_models_receipt_has_tokens_and_the_cost_of_each_generated_one(
     carbon: float | None,
 ) -> None:
-    used = replace(cost(8.0), usage=Usage(30, 4, first_token_s=0.5, token_s=0.02))
+    used = replace(cost(8.0), usage=Usage(30, 4, first_token_s=0.5, token_s=0.02, cached_tokens=16))
     found = read(RECEIPTS.add(b"", used, carbon).body)
 
     assert (found["input_tokens"], found["output_tokens"]) == (30, 4)
+    assert found["cached_tokens"] == 16
     assert (found["first_token_s"], found["token_s"], found["energy_j_per_token"]) == (
         0.5,
         0.02,
