@@ -63,7 +63,7 @@ async def run(
         reloads.serve(_USED)
     tls, access, clock = deployment.identity("batch"), Access.of(deployment), RealClock()
     health = HealthServicer()
-    contents = Contents(settings.files, int(settings.min_free_mib * _MIB))
+    contents = Contents(str(settings.files), int(settings.min_free_mib * _MIB))
     await contents.prepare()
     async with AsyncExitStack() as held:
         store = await held.enter_async_context(Store.opened(settings.database, clock))

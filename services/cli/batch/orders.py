@@ -6,14 +6,13 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import typer
 from pydantic_core import from_json
 from rich.console import RenderableType
 
 from cinquefoil.batch.v1 import batch_pb2 as pb
-from cinquefoil.batch.v1.batch_pb2_grpc import BatchServiceAsyncStub
 from services.cli.client import Clients, connected
 from services.cli.console.durations import seconds
 from services.cli.console.messages import Messages, word
@@ -21,6 +20,9 @@ from services.cli.console.output import show as printed
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.whole_file import replacing
+
+if TYPE_CHECKING:
+    from cinquefoil.batch.v1.batch_pb2_grpc import BatchServiceAsyncStub
 
 _PIECE_BYTES: Final = 256 * 2**10
 _ENDED: Final = (

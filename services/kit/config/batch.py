@@ -5,7 +5,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from services.kit.config.section import Address, Endpoint, Positive
+from services.kit.config.section import Address, Database, Endpoint, Positive
+
+Place = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+]*://")]
+"""URL of a folder."""
 
 
 class BatchService(Endpoint):
@@ -35,8 +38,8 @@ class BatchService(Endpoint):
     http_listen: Address = "127.0.0.1:8469"
     http_address: Address = ""
     router_url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+)?$")] = ""
-    database: Path | str = Path("out/state/batch.sqlite3")
-    files: str = "out/state/batch-files"
+    database: Database = Path("out/state/batch.sqlite3")
+    files: Path | Place = Path("out/state/batch-files")
     max_file_mib: Positive = 200.0
     max_lines: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
     max_waiting_lines: Annotated[int, Field(ge=1)] = 1_000_000

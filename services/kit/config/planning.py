@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import BeforeValidator, Field, field_serializer
+from pydantic import BeforeValidator, Field
 
 from services.kit.config.section import (
     Address,
     ClockRatio,
+    Database,
     Endpoint,
     Fraction,
     Name,
@@ -19,7 +19,6 @@ from services.kit.config.section import (
     Positive,
     Section,
 )
-from services.kit.net import without_password
 from services.kit.segment import MOST_BATCH
 
 
@@ -47,16 +46,6 @@ class Accounting(Section):
     embodied: Embodied | None = None
 
 
-def _no_other_url(value: object) -> object:
-    """Refuse URLs of other databases, which would be taken for file paths."""
-    if isinstance(value, str) and "://" in value and not re.match(_DATABASE_URL, value):
-        raise ValueError("must be a file, or a URL that begins with postgresql:// or sqlite://")
-    return value
-
-
-_DATABASE_URL = r"^(postgresql|sqlite)(\+\w+)?://"
-Dsn = Annotated[str, Field(pattern=_DATABASE_URL)]
-Database = Annotated[Path | Dsn, BeforeValidator(_no_other_url)]
 Strategy = Literal[
     "annealing",
     "base",
@@ -332,8 +321,3 @@ class Planner(Endpoint):
     maintenance: tuple[MaintenanceWindow, ...] = ()
     accounting: Accounting = Accounting()
     seed: int = 0
-
-    @field_serializer("database", when_used="json")
-    def _without_password(self, database: Path | str) -> str:
-        # Settings are logged and printed as JSON.
-        return without_password(str(database))

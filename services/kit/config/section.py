@@ -3,11 +3,21 @@
 import re
 from collections.abc import Iterator
 from inspect import cleandoc
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
 
-from services.kit.net import address_of, split_address
+from services.kit.net import address_of, split_address, without_password
 
 
 def _address(value: str) -> str:
@@ -20,6 +30,30 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 ClockRatio = Annotated[float, Field(gt=0, le=1)]
+
+
+_DATABASE_URL: Final = r"^(postgresql|sqlite)(\+\w+)?://"
+
+
+def _no_other_url(value: object) -> object:
+    """Refuse URLs of other databases, which would be taken for file paths."""
+    if isinstance(value, str) and "://" in value and not re.match(_DATABASE_URL, value):
+        raise ValueError("must be a file, or a URL that begins with postgresql:// or sqlite://")
+    return value
+
+
+def _shown(database: Path | str) -> str:
+    # Settings are logged and printed as JSON.
+    return without_password(str(database))
+
+
+Dsn = Annotated[str, Field(pattern=_DATABASE_URL)]
+Database = Annotated[
+    Path | Dsn,
+    BeforeValidator(_no_other_url),
+    PlainSerializer(_shown, return_type=str, when_used="json"),
+]
+"""An SQLite file, or the URL of a database."""
 
 
 def _described(schema: dict[str, Any], section: type[BaseModel]) -> None:
