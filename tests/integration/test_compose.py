@@ -25,6 +25,7 @@ def test_each_service_mounts_its_own_keys_only_and_none_the_authority_s() -> Non
         "planner": {"pki-planner"},
         "gpuagent": {"pki-agent", "pki-worker"},
         "predictor": {"pki-predictor"},
+        "batch": {"pki-batch"},
         "router": {"pki-router"},
         "console": {"pki-operator"},
         "cli": {"pki-operator"},

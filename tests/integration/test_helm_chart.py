@@ -179,6 +179,7 @@ def test_each_pod_mounts_its_own_certificates_only() -> None:
         ("planner", ""): ["planner"],
         ("router", ""): ["router"],
         ("predictor", ""): ["predictor"],
+        ("batch", ""): ["batch"],
         ("agent", "cpu-0"): ["agent/cpu-0", "worker/cpu-0"],
         ("agent", "cpu-1"): ["agent/cpu-1", "worker/cpu-1"],
         ("test", ""): ["operator"],

@@ -44,8 +44,8 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- $full := include "cinquefoil.fullname" . -}}
 {{- $state := "/var/lib/cinquefoil/state" -}}
 {{- $set := dict "version" "v1" -}}
-{{- range $service, $port := dict "carbon" 8461 "planner" 8462 "router" 8464 "predictor" 8465 }}
-  {{- if or (ne $service "predictor") (hasKey $.Values.config "predictor") }}
+{{- range $service, $port := dict "carbon" 8461 "planner" 8462 "router" 8464 "predictor" 8465 "batch" 8468 }}
+  {{- if or (not (has $service (list "predictor" "batch"))) (hasKey $.Values.config $service) }}
     {{- $_ := set $set $service (dict
       "listen" (printf "0.0.0.0:%d" (int $port))
       "address" (printf "%s-%s:%d" $full $service (int $port))
@@ -68,6 +68,13 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- $_ := set $set.router "http_listen" "0.0.0.0:8466" -}}
 {{- if include "cinquefoil.tokens" . }}{{ $_ := set $set.router "token_listen" "0.0.0.0:8474" }}{{ end -}}
 {{- $_ := set $set.router "routing_file" (printf "%s/routes.json" $state) -}}
+{{- with $set.batch }}
+  {{- $_ := set . "http_listen" "0.0.0.0:8469" }}
+  {{- $_ := set . "http_address" (printf "%s-batch:8469" $full) }}
+  {{- $_ := set . "router_url" (printf "%s://%s-router:8466" (ternary "https" "http" $.Values.tls.enabled) $full) }}
+  {{- if not $.Values.batch.database.existingSecret }}{{ $_ := set . "database" (printf "%s/batch.sqlite3" $state) }}{{ end }}
+  {{- if not (dig "batch" "files" "" $.Values.config) }}{{ $_ := set . "files" (printf "%s/files" $state) }}{{ end }}
+{{- end -}}
 {{- with $set.predictor }}{{ $_ := set . "cache" (dict "file" (printf "%s/predictor.sqlite3" $state)) }}{{ end -}}
 {{- $nodes := dict -}}
 {{- range $node, $_ := .Values.config.nodes }}
@@ -178,6 +185,9 @@ ports:
   - {name: tokens, containerPort: 8474}
   {{- end }}
   {{- end }}
+  {{- if eq .component "batch" }}
+  - {name: http, containerPort: 8469}
+  {{- end }}
 {{- /* Plaintext, at a port that says nothing else: the kubelet's gRPC probe shows no certificate. */}}
 startupProbe:
   grpc: {port: 8471, service: liveness}
@@ -239,5 +249,8 @@ volumeMounts:
 {{- if and (include "cinquefoil.tokens" .root) (not .root.Values.front.enabled) }}
 - {name: tokens, port: 8474, targetPort: tokens}
 {{- end }}
+{{- end }}
+{{- if eq .component "batch" }}
+- {name: http, port: 8469, targetPort: http}
 {{- end }}
 {{- end }}
