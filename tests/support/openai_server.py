@@ -1,8 +1,9 @@
 """A server of the OpenAI API as vLLM writes its answers: `openai_server.py PORT FAULT_FILE`.
 
 It continues a prompt of numbers: "1 2" with " 3", " 4", ... up to `max_tokens`, one token in a
-chunk. Chunks, usage, errors, metrics and the list of models have the forms that vLLM documents; no
-vLLM was run.
+chunk; after a prompt of words it counts from one. Given tools it calls the first, and given a
+schema it answers with the first value that this allows. Chunks, usage, errors, metrics and the
+list of models have the forms that vLLM documents; no vLLM was run.
 A word in FAULT_FILE makes it misbehave: "die" after the first token, "unready" from now on, "full"
 (503), "queue" (its metrics say that requests wait), "hang" after the first token. While it says
 "pause", answers stop after the first token; "hold", before it, too. Requests that were closed
@@ -111,7 +112,7 @@ class Counting:
         if self._wants("full"):
             return _refused(503, "The engine is overloaded", "ServiceUnavailableError")
         prompt = _prompt_of(body)
-        if len(prompt.split()) + body.get("max_tokens", 1) > CONTEXT_TOKENS:
+        if len(prompt.split()) + _most(body) > CONTEXT_TOKENS:
             return _refused(
                 400,
                 f"This model's maximum context length is {CONTEXT_TOKENS} tokens.",
@@ -129,12 +130,16 @@ class Counting:
             self._running -= 1
 
     async def _whole(self, body: Mapping[str, Any], prompt: str) -> web.Response:
-        most, number = body.get("max_tokens", 16), int(prompt.rsplit(maxsplit=1)[-1])
+        most, number = _most(body), _number(prompt)
         await self._while("pause", "hold")
         text = "".join(f" {number + made}" for made in range(1, most + 1))
-        said: dict[str, Any] = {"message": {"role": "assistant", "content": text}}
-        said = said if "messages" in body else {"text": text}
-        choice = {"index": 0, **said, "logprobs": None, "finish_reason": "length"}
+        structured = _structured(body)
+        reason = "stop" if structured else "length"
+        message: dict[str, Any] = {"role": "assistant", "content": structured or text}
+        if call := _call(body):
+            reason, message = "tool_calls", {"role": "assistant", "tool_calls": [call]}
+        said = {"message": message} if "messages" in body else {"text": text}
+        choice = {"index": 0, **said, "logprobs": None, "finish_reason": reason}
         found = {"id": "c-1", "choices": [choice], "sent": body, "usage": _usage(prompt, most)}
         return web.json_response(found)
 
@@ -162,10 +167,16 @@ class Counting:
         if chat:
             first = {"index": 0, "delta": {"role": "assistant", "content": ""}}
             await send([first | {"logprobs": None, "finish_reason": None}], _usage(prompt, 0))
-        number = int(prompt.rsplit(maxsplit=1)[-1])
+        number = _number(prompt)
         await self._while("hold")
-        for made in range(1, body["max_tokens"] + 1):
-            text, last = f" {number + made}", made == body["max_tokens"]
+        if delta := _delta(body):
+            ended = "tool_calls" if "tool_calls" in delta else "stop"
+            await send([{"index": 0, "delta": delta, "finish_reason": None}], _usage(prompt, 1))
+            await send([{"index": 0, "delta": {}, "finish_reason": ended}], _usage(prompt, 1))
+            body = {"max_tokens": 0}
+        most = _most(body)
+        for made in range(1, most + 1):
+            text, last = f" {number + made}", made == most
             said = {"delta": {"content": text}} if chat else {"text": text}
             reason = {"logprobs": None, "finish_reason": "length" if last else None}
             die, hang = self._wants("die"), self._wants("hang")  # who reads the token may end them
@@ -175,7 +186,7 @@ class Counting:
             await asyncio.sleep(3600 if hang else 0)
             await self._while("pause", "hold")
         if options.get("include_usage"):
-            await send([], _usage(prompt, body["max_tokens"]))
+            await send([], _usage(prompt, most))
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -184,6 +195,59 @@ def _prompt_of(body: Mapping[str, Any]) -> str:
     if "messages" in body:
         return "\n".join(texts(body))
     return str(body["prompt"])
+
+
+def _most(body: Mapping[str, Any]) -> int:
+    most = body.get("max_completion_tokens", body.get("max_tokens"))
+    return 16 if most is None else int(most)
+
+
+def _number(prompt: str) -> int:
+    last = prompt.rsplit(maxsplit=1)[-1:]
+    return int(last[0]) if last and last[0].isdigit() else 0
+
+
+def _call(body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a call of the first tool, where there is one and no result of it yet."""
+    tools = body.get("tools") or ()
+    answered = any(message["role"] == "tool" for message in body.get("messages", ()))
+    if not tools or answered or body.get("tool_choice") == "none":
+        return None
+    tool = tools[0]["function"]
+    arguments = json.dumps(_value(tool.get("parameters") or {}))
+    return {
+        "id": "c-1",
+        "type": "function",
+        "function": {"name": tool["name"], "arguments": arguments},
+    }
+
+
+def _structured(body: Mapping[str, Any]) -> str:
+    """Return a text as `response_format` wants it; "": as usual."""
+    wanted = body.get("response_format") or {}
+    if wanted.get("type") == "json_schema":
+        return json.dumps(_value(wanted["json_schema"]["schema"]))
+    if wanted.get("type") == "json_object":  # with a schema in the prompt, as some clients have it
+        return json.dumps({"name": "a", "age": 7})
+    return ""
+
+
+def _delta(body: Mapping[str, Any]) -> dict[str, Any] | None:
+    if call := _call(body):
+        return {"role": "assistant", "tool_calls": [{"index": 0, **call}]}
+    text = _structured(body)
+    return {"role": "assistant", "content": text} if text else None
+
+
+def _value(schema: Mapping[str, Any]) -> Any:
+    """Return a value that a simple schema allows."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema.get("type", "object")
+    if kind == "object":
+        return {name: _value(each) for name, each in schema.get("properties", {}).items()}
+    values = {"integer": 7, "number": 0.5, "boolean": True, "array": [], "string": "a"}
+    return values.get(kind)
 
 
 def _usage(prompt: str, made: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _USAGE: Final = re.compile(
 )
 """A chunk's usage, as servers write it: behind another member, numbers two levels deep."""
 
+_FINGERPRINT: Final = b'"system_fingerprint"'
 _SIZE_BYTES: Final = 4
 _RAW_CONTENTS: Final = bytes((6 << 3 | 2,))
 _LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -213,10 +214,19 @@ class Passage:
         if stated and wants:
             self._with_usage = (len(self._held), raw) if chunk.get("choices") else None
         if stated and not chunk.get("choices"):
+            if not wants:
+                self._move_fingerprint(chunk)
             return raw if wants else b""
         if wants and (self._request.wants_usage_of_chunks or not stated):
             return raw
         return without_usage(raw, chunk)
+
+    def _move_fingerprint(self, chunk: Mapping[str, Any]) -> None:
+        """Keep what vLLM puts beside the usage, and without usage beside the last choice."""
+        stated = chunk.get("system_fingerprint")
+        if stated and self._held and _FINGERPRINT not in self._held[-1]:
+            before, brace, end = self._held[-1].rpartition(b"}")
+            self._held[-1] = b"%b,%b:%b%b%b" % (before, _FINGERPRINT, to_json(stated), brace, end)
 
 
 def _states_the_end(chunk: Mapping[str, Any]) -> bool:

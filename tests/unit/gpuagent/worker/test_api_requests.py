@@ -111,9 +111,14 @@ def chunks(options: Mapping[str, Any], style: str) -> Iterator[bytes]:
             chunk["usage"] = usage(made)
         elif wants and style == "openai":
             chunk["usage"] = None
+        if style == "vllm" and last and not wants:
+            chunk["system_fingerprint"] = "vllm-0.32"
         yield b"data: %b\n\n" % dumps(chunk, style)
     if wants:
-        yield b"data: %b\n\n" % dumps({"id": "c", "choices": [], "usage": usage(5)}, style)
+        chunk = {"id": "c", "choices": [], "usage": usage(5)}
+        if style == "vllm":
+            chunk["system_fingerprint"] = "vllm-0.32"
+        yield b"data: %b\n\n" % dumps(chunk, style)
     yield b"data: [DONE]\n\n"
 
 
