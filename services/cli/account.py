@@ -13,8 +13,10 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
+from cinquefoil.planner.v1.plan_pb2 import Plan
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
-from services.cli.client import connected
+from services.cli import saving
+from services.cli.client import Clients, connected
 from services.cli.console.messages import write_csv
 from services.cli.console.output import print_json, table
 from services.cli.console.quantities import carbon, energy, percent
@@ -206,6 +208,9 @@ def _count(number: float) -> str:
 
 
 _TIMEOUT_S: Final = 60.0
+_PAGE: Final = 200
+_MAX_PLANS: Final = 2000
+"""Plans, newest first, by which a saving is split: a week of a plan every five minutes."""
 GROUPINGS: Final = {
     "all": pb.ACCOUNT_GROUPING_UNSPECIFIED,
     "model": pb.ACCOUNT_GROUPING_MODEL,
@@ -240,6 +245,7 @@ async def show_account(
     async with connected(deployment) as clients:
         responses = clients.planner.ReadAccount(request, timeout=_TIMEOUT_S)
         entries = [entry async for response in responses for entry in response.entries]
+        parts = {} if form == "csv" else await _saved_by(clients, request, entries, window)
     by = "model" if by == "all" else by
     span = f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
     if page is not None:
@@ -255,11 +261,40 @@ async def show_account(
                     "until": until.isoformat(),
                     "by": by,
                     "rows": rows(entries, by),
+                    "saved_gco2e_by": parts,
                     "hours": entries,
                 }
             )
         case _:
-            Console().print(render(rows(entries, by), by, span))
+            found = rows(entries, by)
+            Console().print(render(found, by, span))
+            if owed := saving.words(parts, found[-1].base_carbon_gco2e):
+                Console().print(f"Saved, of BASE, by: {owed}.")
+
+
+async def _saved_by(
+    clients: Clients,
+    request: pb.ReadAccountRequest,
+    entries: list[pb.AccountEntry],
+    window: tuple[datetime, datetime],
+) -> dict[str, float]:
+    """Return the saving of a window by lever, gCO2e."""
+    if request.by != pb.ACCOUNT_GROUPING_MODEL:
+        grouped = pb.ReadAccountRequest()
+        grouped.CopyFrom(request)
+        grouped.by = pb.ACCOUNT_GROUPING_MODEL
+        responses = clients.planner.ReadAccount(grouped, timeout=_TIMEOUT_S)
+        entries = [entry async for response in responses for entry in response.entries]
+    plans: list[Plan] = []
+    query = pb.ListPlansRequest(page_size=_PAGE)
+    while len(plans) < _MAX_PLANS:
+        page = await clients.planner.ListPlans(query, timeout=_TIMEOUT_S)
+        plans += page.plans
+        oldest = page.plans[-1].created_at.ToDatetime(UTC) if page.plans else window[0]
+        if not page.next_page_token or oldest <= window[0]:
+            break
+        query.page_token = page.next_page_token
+    return saving.split(entries, saving.active_within(plans, *window))
 
 
 def write_page(

@@ -86,8 +86,13 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     carbon_weight: Annotated[
         float | None, typer.Option(help="0: only accuracy counts; 1: only carbon.")
     ] = None,
+    accuracy_mean: Annotated[
+        float | None,
+        typer.Option(help="Mean accuracy over a period relative to the best variant; 0: none."),
+    ] = None,
     accuracy_floor: Annotated[
-        float | None, typer.Option(help="Minimum mean accuracy relative to the best variant, 0..1.")
+        float | None,
+        typer.Option(help="Minimum accuracy at each moment relative to the best variant, 0..1."),
     ] = None,
     strategy: Annotated[str, typer.Option(help="See `plan strategies`.")] = "",
     objective: Annotated[
@@ -127,6 +132,7 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         intensity_gco2e_per_kwh=numbers("--intensity", "ZONE=GRAMS", intensity),
         carbon_weight=carbon_weight,
         accuracy_floor=accuracy_floor,
+        accuracy_mean=accuracy_mean,
         strategy=strategy,
         goals=Goals(**{objective.replace("-", "_"): 1.0}) if objective else None,
         without_gpus=without_gpu,

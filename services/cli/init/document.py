@@ -238,11 +238,11 @@ def _planner(place: Place) -> CommentedMap:
     processes = place.processes or (1 if on_cores else None)
     if processes:
         planner["max_processes"] = processes
-    objective = CommentedMap(carbon_weight=0.5, accuracy_floor=0.98)
-    objective.yaml_add_eol_comment(
-        "CLOVER's lambda: 0 is accuracy only, 1 carbon only", "carbon_weight"
-    )
-    objective.yaml_add_eol_comment("relative to the best variant's, on average", "accuracy_floor")
+    mean = CommentedMap(at_least=0.98, over="28d")
+    mean.fa.set_flow_style()
+    objective = CommentedMap(accuracy_mean=mean, accuracy_floor=0.95)
+    objective.yaml_add_eol_comment("of the best variant's, with the least carbon", "accuracy_mean")
+    objective.yaml_add_eol_comment("of the best variant's, at each moment", "accuracy_floor")
     if on_cores:
         objective["max_utilisation"] = 0.4
         objective.yaml_add_eol_comment("the other services run on these cores", "max_utilisation")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from cinquefoil.planner.v1 import explanation_pb2, planner_pb2
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
+from services.cli import saving
 from services.cli.console.messages import Cell, Fact, Messages, word
 from services.cli.console.names import GpuNames, gpu_name, namer, slice_name
 from services.cli.console.output import condition_lines, table
@@ -63,7 +64,8 @@ def listed(plans: Sequence[Plan], pinned_version: int = 0, pinned_by: str = "") 
         parts.append(_line(Text(f"{plan.version}{held}"), state(plan), Text(made), *figures))
         others = sorted({each.unlike for each in found if each.unlike})
         apart = f"; measured under another {' and '.join(others)}" if others else ""
-        parts.append(Padding(Text(f"{plan.reason}{apart}"), (0, 0, 1, 2)))
+        saves = f"\n{owed}" if (owed := saving.of_plan(plan.prediction)) else ""
+        parts.append(Padding(Text(f"{plan.reason}{apart}{saves}"), (0, 0, 1, 2)))
     parts.append(Text("Below each prediction: what was measured, and by how much it deviates."))
     if pinned_version:
         by = f" by {pinned_by}" if pinned_by else ""

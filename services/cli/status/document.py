@@ -12,13 +12,15 @@ from google.protobuf.message import Message
 
 from cinquefoil.carbon.v1.carbon_pb2 import Intensity
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, GpuEnergy, Node, Segment
-from cinquefoil.planner.v1.plan_pb2 import Plan
+from cinquefoil.planner.v1.plan_pb2 import Plan, PlanInputs
 from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
 from services.cli.console.messages import values
 from services.cli.console.names import slice_name
+from services.cli.console.quantities import percent
 from services.kit.conditions import command_of, effect_of
+from services.kit.promises import accuracy_promise
 from services.kit.rpc.condition_messages import conditions_from
 
 Row = SimpleNamespace
@@ -155,7 +157,16 @@ def _plan(plan: Plan) -> Row:
         parked=list(plan.prediction.parked_gpus),
         empty_nodes=list(plan.prediction.empty_nodes),
         wanted_gpus=dict(plan.prediction.wanted_gpus),
+        accuracy=accuracy(plan.inputs) if plan.inputs.HasField("accuracy_mean") else "",
     )
+
+
+def accuracy(inputs: PlanInputs) -> str:
+    """Return the mean accuracy that plans keep, and what it has been so far, in words."""
+    mean = inputs.accuracy_mean
+    promise = accuracy_promise(mean.at_least, mean.over_s, inputs.accuracy_floor)
+    so_far = ", ".join(f"{name} {percent(each)}" for name, each in sorted(mean.so_far.items()))
+    return f"{promise}; so far {so_far}" if so_far else promise
 
 
 def _digests(

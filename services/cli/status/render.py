@@ -203,6 +203,7 @@ def _summary(status: Row) -> list[RenderableType]:
     if status.plan is not None:
         plan = status.plan
         lines.append(Text(f"plan {plan.version} ({plan.strategy}, {plan.state}): {plan.reason}"))
+        lines += [Text(f"accuracy: {plan.accuracy}")] if plan.accuracy else []
         lines += _parked(status.gpus, plan)
         if plan.empty_nodes:
             lines.append(Text(f"empty nodes: {', '.join(plan.empty_nodes)}"))

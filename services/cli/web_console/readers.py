@@ -162,8 +162,9 @@ class ServiceReaders:
         """Return the plan for some circumstances; nothing changes.
 
         Args:
-            given: `demand` and `intensity`: factors of the present ones; `carbon_weight` and
-                `accuracy_floor`, 0..1; `strategy`; `without`: UUIDs of GPUs that are out; `why`:
+            given: `demand` and `intensity`: factors of the present ones; `carbon_weight`,
+                `accuracy_mean` and `accuracy_floor`, 0..1; `strategy`; `without`: UUIDs of GPUs that
+                are out; `why`:
                 have the answer say what else there was, which takes longer. What is absent is as
                 at present.
         """
@@ -205,7 +206,7 @@ class ServiceReaders:
         found = planner_pb2.WhatIf(
             strategy=given.get("strategy", ""), without_gpus=given.get("without", ())
         )
-        for name in ("carbon_weight", "accuracy_floor"):
+        for name in ("carbon_weight", "accuracy_mean", "accuracy_floor"):
             if name in given:
                 setattr(found, name, given[name])
         factors = {

@@ -13,14 +13,15 @@ const SLIDERS = [
   { name: "demand", label: "Load", min: 0.1, max: 5, step: 0.1, unset: 1, words: (value) => `× ${fixed(value, 1)}` },
   { name: "intensity", label: "Carbon intensity", min: 0.1, max: 5, step: 0.1, unset: 1, words: (value) => `× ${fixed(value, 1)}` },
   { name: "carbon_weight", label: "Weight of carbon against accuracy (λ)", min: 0, max: 1, step: 0.01, words: (value) => fixed(value, 2) },
-  { name: "accuracy_floor", label: "Accuracy floor", min: 0.5, max: 1, step: 0.01, words: (value) => percent(value) },
+  { name: "accuracy_mean", label: "Mean accuracy over a period", min: 0.5, max: 1, step: 0.005, of: (inputs) => inputs.accuracy_mean?.at_least ?? 1, words: (value) => percent(value) },
+  { name: "accuracy_floor", label: "Accuracy floor at each moment", min: 0.5, max: 1, step: 0.01, words: (value) => percent(value) },
 ];
 
 const reasons = ({ explanation }) => h("div", {},
   explanation.sentences.map((each) => h("p", {}, each)),
   compared("The plan, and what else there was", { then: explanation.plan, "runner-up": explanation.runner_up?.outlook, BASE: explanation.base?.outlook }));
 
-const unset = (slider, inputs) => slider.unset ?? inputs[slider.name];
+const unset = (slider, inputs) => slider.unset ?? slider.of?.(inputs) ?? inputs[slider.name];
 
 // {detail, gpus, palette}: circumstances of the address, the GPUs as they are, colours.
 export class WhatIf extends Component {

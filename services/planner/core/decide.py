@@ -13,6 +13,7 @@ from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.grouping import summed
 from services.planner.core import feasibility
+from services.planner.core.accounting.levers import saved_by_lever
 from services.planner.core.accuracy_mean.frontier import Frontier, frontier
 from services.planner.core.autoscaling import wanted_gpus
 from services.planner.core.fixed_inputs import FixedInputs
@@ -145,6 +146,7 @@ class Decision:
         conditions: Promises that the target cannot keep, and why; empty: it keeps all.
         wanted_gpus: GPUs by type, each of which would serve the unserved load; empty: all is
             served.
+        saved_gco2e_per_h: Emissions less than BASE's, by lever.
     """
 
     problem: Problem
@@ -156,6 +158,7 @@ class Decision:
     nodes: Mapping[str, str]
     conditions: tuple[Condition, ...] = ()
     wanted_gpus: Mapping[str, int] = field(default_factory=dict)
+    saved_gco2e_per_h: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def degraded(self) -> str:
@@ -363,6 +366,7 @@ def _decision(
             *_left_out(snapshot),
         ),
         wanted_gpus=wanted_gpus(problem, found),
+        saved_gco2e_per_h=saved_by_lever(problem, configuration, found),
     )
 
 

@@ -24,7 +24,11 @@ _SET: Final = (
     ("planner", "objective", "*", "*"),
     ("planner", "strategy"),
 )
-_REMOVED: Final = (("models", "*"), ("models", "*", "variants", "*"))
+_REMOVED: Final = (
+    ("models", "*"),
+    ("models", "*", "variants", "*"),
+    ("planner", "objective", "accuracy_mean"),
+)
 
 
 def overridden(
@@ -34,7 +38,7 @@ def overridden(
 
     Args:
         deployment: The deployment of the file.
-        values: Values by path; None removes a model or variant.
+        values: Values by path; None removes a model, a variant or the mean accuracy.
         may_add: Whether "models.NAME" may be the section of a model outside the file, as in a dry
             run; its profiles may not be tables, which would be read from disk.
 
@@ -107,7 +111,7 @@ def _checked(known: Mapping[str, Any], path: str, value: JsonValue) -> tuple[str
     if not _allowed(keys, _REMOVED if value is None else _SET):
         raise InvalidArgument.at(
             path,
-            "cannot be removed; models and variants can"
+            "cannot be removed; models, variants and planner.objective.accuracy_mean can"
             if value is None
             else "cannot be changed at run time; change the deployment file and reload it (SIGHUP)",
         )

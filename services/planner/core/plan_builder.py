@@ -46,6 +46,7 @@ def build_plan(
             parked_power_w=sum(gpu.pool.type.idle_power_w for gpu in parked),
             empty_nodes=empty_nodes(decision.problem.gpus, decision.target),
             wanted_gpus=decision.wanted_gpus,
+            saved_gco2e_per_h=decision.saved_gco2e_per_h,
         ),
         steps=decision.rollout.actions,
         slice_changes=decision.rollout.slice_changes,

@@ -674,6 +674,26 @@ class Prediction(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SavedGco2ePerHEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     OBJECTIVE_FIELD_NUMBER: _builtins.int
     ACCURACY_FIELD_NUMBER: _builtins.int
     LATENCY_S_FIELD_NUMBER: _builtins.int
@@ -688,6 +708,7 @@ class Prediction(_message.Message):
     EMPTY_NODES_FIELD_NUMBER: _builtins.int
     WANTED_GPUS_FIELD_NUMBER: _builtins.int
     ACTIVE_POWER_W_FIELD_NUMBER: _builtins.int
+    SAVED_GCO2E_PER_H_FIELD_NUMBER: _builtins.int
     objective: _builtins.float
     """CLOVER's f (Eq. 3), in percentage points; higher is better."""
     power_w: _builtins.float
@@ -734,6 +755,13 @@ class Prediction(_message.Message):
         many of any one of them suffice. Empty: nothing is missing, or no type of the fleet would do.
         """
 
+    @_builtins.property
+    def saved_gco2e_per_h(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Emissions less than BASE's for the same load on the same GPUs, all in use, by what saves them:
+        "place", "variant", "slice", "clocks", "consolidation"; one after the other, so that they add
+        up. Negative: they cost. Unit: gCO2e per hour.
+        """
+
     def __init__(
         self,
         *,
@@ -751,10 +779,11 @@ class Prediction(_message.Message):
         empty_nodes: _abc.Iterable[_builtins.str] | None = ...,
         wanted_gpus: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         active_power_w: _builtins.float = ...,
+        saved_gco2e_per_h: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "gap", b"gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "active_power_w", b"active_power_w", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "empty_nodes", b"empty_nodes", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps", "wanted_gpus", b"wanted_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "active_power_w", b"active_power_w", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "empty_nodes", b"empty_nodes", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "saved_gco2e_per_h", b"saved_gco2e_per_h", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps", "wanted_gpus", b"wanted_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gap: _TypeAlias = _typing.Literal["gap"]  # noqa: Y015
     _WhichOneofArgType__gap: _TypeAlias = _typing.Literal["_gap", b"_gap"]  # noqa: Y015

@@ -191,6 +191,9 @@ class Prediction:
             of the fleet would do.
         active_power_w: Of power_w: what requests draw beyond the idle power of the GPUs; it follows
             the load. Unit: W.
+        saved_gco2e_per_h: Emissions less than BASE's for the same load on the same GPUs, all in
+            use, by what saves them: "place", "variant", "slice", "clocks", "consolidation"; one
+            after the other, so that they add up. Negative: they cost. Unit: gCO2e per hour.
     """
 
     objective: float = 0.0
@@ -207,6 +210,7 @@ class Prediction:
     empty_nodes: tuple[str, ...] = ()
     wanted_gpus: Mapping[str, int] = field(default_factory=dict)
     active_power_w: float = 0.0
+    saved_gco2e_per_h: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

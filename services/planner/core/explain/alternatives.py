@@ -211,8 +211,8 @@ def break_even_points(
         solve: Finds an optimum; called at most MAX_TURNS times on each side.
     """
     now = problem.objective.carbon_weight
-    if not problem.objective.goals.clover:
-        return
+    if not problem.objective.goals.clover or problem.accuracy_price:
+        return  # a price of accuracy is in carbon: both weigh alike
     ends = [_with_weight(problem, weight) for weight in (0.0, 1.0)]
 
     def line(judged: Judged) -> Line:

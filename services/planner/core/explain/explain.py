@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from cinquefoil.planner.v1.records import Alternative, Binding, Explanation
 from services.kit.plurals import counted
+from services.kit.promises import accuracy_promise
 from services.planner.core.explain.alternatives import (
     BreakEven,
     Judged,
@@ -232,6 +233,7 @@ def sentences(case: ExplainedCase) -> Iterator[str]:
     """Yield the explanation, the most important first."""
     yield _promise(case)
     yield from _unserved("The plan", case.chosen.score)
+    yield from _accuracy_over_time(case.problem)
     if case.strategy not in BY_OBJECTIVE:
         yield (
             f"{case.strategy} decides by a rule of its own; what follows is in points of the "
@@ -258,6 +260,26 @@ def _promise(case: ExplainedCase) -> str:
         f"{counted(promised.gpus, 'GPU')} powered"
     )
     return "; ".join([fleet, *shown, *more]) + "."
+
+
+def _accuracy_over_time(problem: Problem) -> Iterator[str]:
+    """Yield the mean accuracy that is kept, and what a point of it is worth now."""
+    objective, prices_gco2e = problem.objective, problem.accuracy_price
+    mean = objective.accuracy_mean
+    if mean is None:
+        return
+    if not prices_gco2e:
+        yield f"Accuracy is to be {mean.at_least:.4g} of the best variants', now at each moment."
+        return
+    promise = accuracy_promise(mean.at_least, mean.over_s, objective.accuracy_floor)
+    worth = [
+        f"{1e6 * price:.3g} gCO2e in a million requests of {name}"
+        for name, price in sorted(prices_gco2e.items())[:_MAX_MODELS]
+    ]
+    yield (
+        f"It keeps {promise}, of the best variants' accuracy, with the least carbon: now a point "
+        f"is worth {', '.join(worth)}."
+    )
 
 
 def _unserved(who: str, promised: Score) -> Iterator[str]:
