@@ -1,4 +1,4 @@
-"""A saving by what it is owed to: variant, slice, clocks, place, the grid over time, consolidation."""
+"""A saving by lever: variants, slices, clocks, place, the grid over time, consolidation."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -82,7 +82,7 @@ def words(parts: Mapping[str, float], whole: float) -> str:
 
 
 def of_plan(prediction: Prediction) -> str:
-    """Return a plan's saving against BASE in words; "": it has none, or an older planner made it."""
+    """Return a plan's saving against BASE in words; "": an older planner made it."""
     parts = dict(prediction.saved_gco2e_per_h)
     base = prediction.carbon_gco2e_per_h + sum(parts.values())
     if not parts or base <= 0:

@@ -163,10 +163,9 @@ class ServiceReaders:
 
         Args:
             given: `demand` and `intensity`: factors of the present ones; `carbon_weight`,
-                `accuracy_mean` and `accuracy_floor`, 0..1; `strategy`; `without`: UUIDs of GPUs that
-                are out; `why`:
-                have the answer say what else there was, which takes longer. What is absent is as
-                at present.
+                `accuracy_mean` and `accuracy_floor`, 0..1; `strategy`; `without`: UUIDs of GPUs
+                that are out; `why`: have the answer say what else there was, which takes longer.
+                What is absent is as at present.
         """
         what_if = await self._what_if(given)
         request = planner_pb2.DryRunRequest(what_if=what_if, brief="why" not in given)

@@ -69,7 +69,10 @@ def test_a_variant_can_be_removed() -> None:
         ({"models.llama-3.1.variants.large": {"file": "x"}}, "cannot be changed at run time"),
         ({"planner.database": "x"}, "cannot be changed at run time"),
         ({"access": {"insecure": True}}, "cannot be changed at run time"),
-        ({"planner.objective": None}, "cannot be removed; models, variants and planner.objective.accuracy_mean can"),
+        (
+            {"planner.objective": None},
+            "cannot be removed; models, variants and planner.objective.accuracy_mean can",
+        ),
         ({"models.llama-3.1": None}, "models: "),
         ({"planner.strategy": "magic"}, "planner.strategy: "),
         ({"planner.objective.carbon_weight": "much"}, "planner.objective.carbon_weight: "),

@@ -7,7 +7,7 @@ import pytest
 from services.kit.config import Objective
 from services.kit.units import S_PER_H
 from services.planner.core.accounting.levers import LEVERS, saved_by_lever
-from services.planner.core.model import Configuration
+from services.planner.core.model import Configuration, Gpu, Problem
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
 from tests.support.planner import fleets
@@ -19,7 +19,7 @@ ONE_ZONE = fleets.fleet((fleets.pool(), 3))
 """Fleets of 40 GB A100s."""
 
 
-def saved(problem: fleets.Problem, configuration: Configuration) -> dict[str, float]:
+def saved(problem: Problem, configuration: Configuration) -> dict[str, float]:
     return saved_by_lever(problem, configuration, score(problem, configuration))
 
 
@@ -27,7 +27,7 @@ def saved(problem: fleets.Problem, configuration: Configuration) -> dict[str, fl
 @pytest.mark.parametrize("gpus", [ONE_ZONE, TWO_ZONES])
 @pytest.mark.parametrize("clocks", [(1.0,), (1.0, 0.7)])
 def test_parts_add_up_to_the_difference_from_base(
-    gpus: tuple[fleets.Gpu, ...], clocks: tuple[float, ...], park: bool
+    gpus: tuple[Gpu, ...], clocks: tuple[float, ...], park: bool
 ) -> None:
     """BASE's emissions by its own score, less the plan's, are the sum of the parts."""
     objective = Objective(park_idle_gpus=park, carbon_weight=0.2)
