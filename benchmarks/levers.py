@@ -51,7 +51,7 @@ from services.planner.core.strategies.exact import exact
 GPUS: Final = 2
 """Of each zone."""
 PUE: Final = 1.2
-BATCHES: Final = (1, 8, 32)
+BATCHES: Final = (1, 32)
 CLOCKS: Final = (1.0, 0.7)
 MOVED: Final = 0.05
 AT_LEAST: Final = 0.98
@@ -76,7 +76,7 @@ class Span:
 
 
 YEAR: Final = Span(672, 12 * 672, 672)
-QUICK: Final = Span(168, 336, 168)
+QUICK: Final = Span(48, 96, 96)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class _Run:
             problem = self._problem(
                 (GPUS, GPUS), usual.intensity_gco2e_per_kwh, usual.demand_rps, {}
             )
-            self._control.learn(usual, frontier(problem, usual.loads, exact, 20.0))
+            self._control.learn(usual, frontier(problem, usual.loads, exact, 5.0))
         return self._control.prices(now_s)
 
     def _decided(
@@ -399,7 +399,7 @@ if __name__ == "__main__":
     parser = options("levers")
     parser.add_argument("--grids", type=Path, help="folder of hourly records, one per zone")
     parser.add_argument("--pairs", type=int, help="how many pairs of zones")
-    parser.add_argument("--quick", action="store_true", help="one pair, two weeks")
+    parser.add_argument("--quick", action="store_true", help="one pair, four days")
     given = parser.parse_args()
     records = given.grids or data_file("carbon_intensity") / "direct"
     span, pairs = (QUICK, given.pairs or 1) if given.quick else (YEAR, given.pairs)

@@ -5,7 +5,7 @@ from functools import cache
 
 from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.planner.core.model import Configuration, Model, Pool, Problem, SegmentKind, Variant
-from services.planner.core.problem.catalog import Place, dedicated, whole
+from services.planner.core.problem.catalog import Place, dedicated, in_time, whole
 from services.planner.core.problem.load_split import apportion, with_load
 from services.planner.core.problem.pricing import prices
 
@@ -40,7 +40,8 @@ def exclusive(
             alone = (each for each in variants(model) if each.gpus == 1)
             places = (Place(model, each, pool, slice_kind) for each in alone)
             kinds = [kind for place in places if (kind := dedicated(problem, place)) is not None]
-            return min(kinds, key=lambda kind: kind.energy_j, default=None)
+            fast = [kind for kind in kinds if in_time(problem.objective, model, kind)]
+            return min(fast or kinds, key=lambda kind: kind.energy_j, default=None)
 
         return hosted
 

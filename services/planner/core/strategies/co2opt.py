@@ -9,10 +9,10 @@ from services.planner.core.strategies.base import exclusive
 
 
 def co2opt(problem: Problem) -> Configuration:
-    """Cut every GPU as finely as possible and host the smallest variant on each slice.
+    """Cut every GPU as finely as possible and host the smallest variant that is in time there.
 
-    The smallest is the one with the least energy per request. As in the paper, the SLO does not
-    affect the choice; load on a variant that misses the latency rule counts as unserved.
+    The smallest is the one with the least energy per request. As in the paper, it must meet the
+    SLA; where none does, the smallest runs, and its load counts as unserved.
     """
     return exclusive(problem, _finest, lambda model: model.variants)
 

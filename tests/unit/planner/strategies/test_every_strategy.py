@@ -1,9 +1,9 @@
 """Invariants of every strategy, and the optimality that `exact` promises."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,9 @@ from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.config import Goals, InfAdapter, Objective
 from services.kit.hardware.gpu_types import load
 from services.kit.mig import WHOLE, Geometry
-from services.planner.core.model import GpuType, Model, Pool, Problem, Score
+from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.profiles.core.profile import BatchCost
+from services.planner.core.model import GpuType, Model, Pool, Problem, Score, Variant
 from services.planner.core.placement.placement import place
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.packing import gpus_needed
@@ -369,6 +371,28 @@ def test_co2opt_hosts_the_smallest_variant_on_the_finest_partition() -> None:
     found = REGISTRY["co2opt"](problem)
     assert {(kind.variant, kind.profile) for kind in found.segments} == {("v0", "1g.5gb")}
     assert sum(found.segments.values()) == 21
+
+
+@dataclass(frozen=True)
+class Slow(AnalyticProfile):
+    """A network that takes little energy and many times its time."""
+
+    def batch(self, *args: Any, **settings: Any) -> BatchCost | None:
+        found = AnalyticProfile.batch(self, *args, **settings)
+        return found and BatchCost(500 * found.latency_s, found.energy_j)
+
+
+def test_co2opt_hosts_the_smallest_variant_that_meets_the_sla() -> None:
+    """One with less energy that would be late everywhere is passed over; alone, it runs late."""
+    usual = fleets.model(demand_rps=50.0, slo_s=0.3)
+    late = Variant("late", 70.0, Slow(0.3, memory_mib=1024))
+    gpus = fleets.fleet((fleets.pool(), 3))
+    both = fleets.problem(gpus, [replace(usual, variants=(late, *usual.variants))])
+    assert {kind.variant for kind in REGISTRY["co2opt"](both).segments} == {"v0"}
+    alone = fleets.problem(gpus, [replace(usual, variants=(late,))])
+    found = REGISTRY["co2opt"](alone)
+    assert {kind.variant for kind in found.segments} == {"late"}
+    assert score(alone, found).unserved_rps["vision"] == 50.0
 
 
 def test_the_energy_of_annealing_never_rewards_a_violation() -> None:
