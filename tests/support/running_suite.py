@@ -59,6 +59,10 @@ def config(folder: Path, digits_models: Path, secured: bool) -> Path:
         "listen": f"127.0.0.1:{free_port()}",
         "database": str(folder / "planner.sqlite3"),
         "triggers": {"min_interval_s": 2.0, "settle_s": 0.2},
+        "objective": {
+            "carbon_weight": 0.05,
+            "accuracy_floor": 0.95,
+        },  # each swing of the grid counts
     }
     data["router"] = {"listen": f"127.0.0.1:{free_port()}"}
     for section in (data["carbon"], data["planner"], data["router"], *data["nodes"].values()):

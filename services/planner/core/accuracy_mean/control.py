@@ -21,6 +21,7 @@ from services.kit.config import AccuracyMean
 from services.kit.grouping import summed
 from services.kit.units import S_PER_H
 from services.planner.core.accuracy_mean.frontier import (
+    DEAREST,
     Floats,
     Frontier,
     Level,
@@ -210,7 +211,7 @@ def period_h(promise: AccuracyMean | None) -> int:
 def price_gco2e(found: Frontier, model: str, wanted: float, hours: Sequence[GridHour]) -> float:
     """Return the least price with which a model has the wanted mean accuracy over some hours.
 
-    Where no price reaches it, the dearest.
+    Where no price on the frontier reaches it, DEAREST.
 
     Args:
         found: The plans to choose from.
@@ -241,6 +242,8 @@ def price_gco2e(found: Frontier, model: str, wanted: float, hours: Sequence[Grid
     high = float(turns.max() * grid.max()) * _BEYOND
     if mean(low) >= wanted:
         return low * found.unit_gco2e[model]
+    if mean(high) < wanted:  # models share GPUs: it may still be had before theirs
+        return DEAREST * found.unit_gco2e[model]
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if mean(middle) >= wanted else (middle, high)

@@ -34,6 +34,9 @@ _NEW: Final = 3e-3
 _ALIKE: Final = 5e-4
 """Difference of mean accuracy, relative, below which two plans are alike."""
 
+_LEAST_SEARCH_S: Final = 0.1
+"""Least time limit of one search, s: the two ends are searched for in any case."""
+
 _LEAST_GRID: Final = 1e-3
 """Intensity relative to the objective's reference that a grid without emissions counts as."""
 
@@ -104,7 +107,7 @@ def frontier(
     }
     levels = []
     for index, load in enumerate(loads):
-        share_s = limit_s / (len(loads) - index)
+        share_s = max(limit_s, 0.0) / (len(loads) - index)
         began_s = time.monotonic()
         levels.append(_level(small, load, unit_gco2e, solve, share_s))
         limit_s -= time.monotonic() - began_s
@@ -126,7 +129,9 @@ def _level(
     models = tuple(replace(m, demand_rps=load * m.demand_rps) for m in problem.models)
     ends_s = time.monotonic() + limit_s
     at_load = replace(
-        problem, models=models, time_limit_s=min(problem.time_limit_s, limit_s / _MOST_PLANS * 2)
+        problem,
+        models=models,
+        time_limit_s=min(problem.time_limit_s, max(limit_s / _MOST_PLANS * 2, _LEAST_SEARCH_S)),
     )
 
     def best(price: float) -> _Plan:

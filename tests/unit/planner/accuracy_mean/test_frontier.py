@@ -59,3 +59,15 @@ def test_accuracy_rises_with_its_price_and_a_large_fleet_is_like_a_small_one() -
             for each in (ours, theirs)
         ]
         assert at[0] == pytest.approx(at[1], abs=0.01)
+
+
+def test_without_time_the_ends_are_known() -> None:
+    """Loads whose turn comes after the time is up get the two ends of their frontier."""
+    problem = fleets.problem(
+        fleets.fleet((fleets.pool(), 2)), [fleets.model(demand_rps=60.0)], OBJECTIVE
+    )
+    found = frontier(problem, (0.5, 1.0, 1.5), exact, 1e-6)
+    for level in found.levels:
+        (accuracy,) = level.accuracy.values()
+        assert len(accuracy) == 2
+        assert accuracy[0] < accuracy[1]
