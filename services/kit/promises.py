@@ -1,7 +1,6 @@
 """Promises in words, the same in plans, status and console."""
 
-from services.kit.units import S_PER_H
-
+_HOUR_S = 3600
 _DAY_H = 24
 
 
@@ -13,7 +12,7 @@ def accuracy_promise(at_least: float, over_s: float, floor: float) -> str:
         over_s: Length of the period, s.
         floor: Least accuracy at each moment, 0..1; 0: none.
     """
-    hours = round(over_s / S_PER_H)
+    hours = round(over_s / _HOUR_S)
     over = f"{hours // _DAY_H} days" if hours > _DAY_H and hours % _DAY_H == 0 else f"{hours} hours"
     below = f", never below {_percent(floor)}" if floor else ""
     return f"{_percent(at_least)} on average over {over}{below}"
