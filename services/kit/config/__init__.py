@@ -48,6 +48,7 @@ from services.kit.config.models import (
 from services.kit.config.mqtt import Mqtt, PowerMeters
 from services.kit.config.nodes import Cpu, Join, Mps, Node, ThisNode, Workers
 from services.kit.config.planning import (
+    Accounting,
     AccuracyMean,
     Embodied,
     Goals,

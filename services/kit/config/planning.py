@@ -28,10 +28,13 @@ class Embodied(Section):
     Attributes:
         lifetime_y: Lifetime over which it is spread evenly, years.
         kgco2e: Embodied carbon of one GPU by type; other types have a published value, or none.
+        in_plans: Whether plans count it for each hour that a GPU is powered, beside its operational
+            carbon; with `objective.park_idle_gpus` fewer GPUs then save it.
     """
 
     lifetime_y: Positive = 4.0
     kgco2e: Mapping[Name, NonNegative] = Field(default_factory=dict)
+    in_plans: bool = False
 
 
 class Accounting(Section):

@@ -14,6 +14,7 @@ from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.grouping import summed
 from services.planner.core import feasibility
 from services.planner.core.accounting.levers import saved_by_lever
+from services.planner.core.accounting.site import embodied_carbon
 from services.planner.core.accuracy_mean.frontier import Frontier, frontier
 from services.planner.core.autoscaling import wanted_gpus
 from services.planner.core.fixed_inputs import FixedInputs
@@ -269,9 +270,21 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
         forecast=snapshot.forecast,
         placement=settings.placement,
         accuracy_price=snapshot.accuracy_price,
+        embodied_gco2e_per_s=_embodied(snapshot, settings),
     )
     check(problem)
     return problem
+
+
+def _embodied(snapshot: Snapshot, settings: Settings) -> dict[str, float]:
+    """Return the embodied carbon of a powered GPU by type, gCO2e/s, where plans count it."""
+    given = settings.accounting.embodied
+    if given is None or not given.in_plans:
+        return {}
+    types = {gpu.pool.type.name: gpu.pool.type for gpu in snapshot.gpus}
+    return {
+        name: embodied_carbon(given, gpu, ()).embodied_gco2e_per_s for name, gpu in types.items()
+    }
 
 
 def frontier_of(snapshot: Snapshot, loads: Sequence[float], settings: Settings) -> Frontier:

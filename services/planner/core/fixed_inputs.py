@@ -36,6 +36,9 @@ def fixed_inputs(models: Iterable[Model], settings: Settings, objective: Objecti
     for name in ("batch_sizes", "max_processes", "clock_ratios", "placement"):
         found[f"planner.{name}"] = str(getattr(settings, name))
     found["planner.horizon"] = f"{settings.horizon.length_s:g} s by {settings.horizon.step_s:g} s"
+    embodied = settings.accounting.embodied
+    if embodied is not None and embodied.in_plans:
+        found["planner.accounting.embodied"] = str(embodied)
     for model in models:
         at = f"models.{model.name}"
         found[f"{at}.slo.latency_s"] = f"{model.slo_latency_s:g}"

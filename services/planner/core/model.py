@@ -389,6 +389,8 @@ class Problem:
         placement: Rule for placement where the configuration leaves a choice.
         accuracy_price: Emissions that a percentage point of accuracy of a request is worth, by
             model, gCO2e; missing: CLOVER's lambda says it.
+        embodied_gco2e_per_s: Embodied carbon of a powered GPU over time, by type; missing: plans do
+            not count it.
         pools: Number of GPUs per pool.
         node_sizes: Per pool, how many of its nodes have how many GPUs of it; empty while no
             variant takes several GPUs.
@@ -405,6 +407,7 @@ class Problem:
     forecast: tuple[Period, ...] = ()
     placement: PlacementRule = "least_change"
     accuracy_price: Mapping[str, float] = field(default_factory=dict)
+    embodied_gco2e_per_s: Mapping[str, float] = field(default_factory=dict)
     pools: Counter[Pool] = field(init=False, compare=False, repr=False)
     node_sizes: Mapping[Pool, Counter[int]] = field(init=False, compare=False, repr=False)
 

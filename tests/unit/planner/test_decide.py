@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentSpec, SegmentState
-from services.kit.config import Objective
+from services.kit.config import Accounting, Embodied, Objective, Planner
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
-from services.planner.core.decide import Snapshot, configuration_of
+from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.decide import running as planner_running
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.model import Gpu
 from services.planner.core.placement.actions import StopSegment
+from services.planner.core.problem.pricing import prices
 from services.planner.core.strategies import REGISTRY
 from tests.support.examples import examples
 from tests.support.planner.decisions import MODEL, POOL, analytic, decided, done, snapshot
@@ -227,3 +228,25 @@ def test_what_was_removed_from_the_deployment_is_stopped(strategy: str, gone: st
     old = configuration_of(planner_running(replace(served, models=models)), decision.problem)
     for configuration in (decision.configuration, old):
         assert explain(DecidedPlan(0, decision.problem, configuration, 0.0)).version == 0
+
+
+@pytest.mark.parametrize("park", [True, False])
+def test_a_powered_gpus_embodied_carbon_counts_where_plans_are_to_count_it(park: bool) -> None:
+    """1,000 kg over a year for each powered GPU: a price of a GPU where it can be parked."""
+    now = snapshot()
+    now = replace(now, objective=now.objective.model_copy(update={"park_idle_gpus": park}))
+    embodied = Embodied(lifetime_y=1.0, kgco2e={now.gpus[0].pool.type.name: 1000.0})
+    counted = embodied.model_copy(update={"in_plans": True})
+    without, with_it = (
+        prices(pose(now, Planner(accounting=Accounting(embodied=each))))
+        for each in (embodied, counted)
+    )
+    pool = now.gpus[0].pool
+    per_s = 1e6 / (365.25 * 86_400)
+    more = without.carbon_points(per_s)
+    assert more > 0
+    assert with_it.idle_points(pool) == pytest.approx(without.idle_points(pool) + more)
+    difference = with_it.gpu_points(pool) - without.gpu_points(pool)
+    assert difference == pytest.approx(more if park else 0.0)
+    fixed = without.fixed_points + (0.0 if park else len(now.gpus) * more)
+    assert with_it.fixed_points == pytest.approx(fixed)

@@ -158,8 +158,12 @@ class Prices:
         return points
 
     def idle_points(self, pool: Pool) -> float:
-        """Return the price in CLOVER's f of one GPU's idle power, in use or not."""
-        return self.carbon_points(pool.carbon_gco2e(pool.type.idle_power_w))
+        """Return the price in CLOVER's f of one powered GPU, in use or not.
+
+        It is that of its idle power and, where plans count it, of its embodied carbon.
+        """
+        embodied = self.problem.embodied_gco2e_per_s.get(pool.type.name, 0.0)
+        return self.carbon_points(pool.carbon_gco2e(pool.type.idle_power_w) + embodied)
 
     def use_points(self, pool: Pool) -> float:
         """Return the price in CLOVER's f of a GPU's additional power once it has segments."""
