@@ -7,6 +7,6 @@ Sources: RFC 9113 (HTTP/2), RFC 7541 (HPACK), gRPC's PROTOCOL-HTTP2.md.
 
 from services.kit.h2.client import ClientStream, OnMessage, open_stream
 from services.kit.h2.server import Server
-from services.kit.h2.server_connection import Limits
+from services.kit.h2.server_state import Limits
 
 __all__ = ["ClientStream", "Limits", "OnMessage", "Server", "open_stream"]

@@ -268,12 +268,12 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             position = min(self._rest, end)
             self._read_rest(view, position)
         unpack, calls, seen, turns = HEAD.unpack_from, 0, 0, self._turns
-        began_s = time.perf_counter()
-        ends_s = began_s + turns.slice_s()
+        began_s, ends_s = time.perf_counter(), 0.0
         while end - position >= HEAD_BYTES:
             seen += 1
             if seen > _FRAMES_A_LOOK:
                 seen = 0
+                ends_s = ends_s or began_s + turns.slice_s()  # few frames never get here
                 if time.perf_counter() + calls * CALL_S > ends_s:
                     self._pause()
                     break

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from services.kit.h2.admission import Admit
 from services.kit.h2.call import Handler
-from services.kit.h2.server_connection import Limits, ServerConnection, ServerState
+from services.kit.h2.server_connection import ServerConnection
+from services.kit.h2.server_state import Limits, ServerState
 from services.kit.net import bound_socket
 
 _BACKLOG: Final = 1024

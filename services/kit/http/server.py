@@ -13,6 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from services.kit.descriptors import check_room
 from services.kit.errors import FailedPrecondition
+from services.kit.http.connections import Connections
 from services.kit.net import bound_socket
 from services.kit.rpc import ADDRESS_TAKEN
 from services.kit.rpc.certificates import server_context
@@ -39,6 +40,7 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
     tls: Tls | None = None,
     certificate_required: bool = True,
     max_connections: int,
+    by_host: bool = False,
     idle_s: float = _IDLE_S,
     grace_s: float,
     shared_port: bool = False,
@@ -55,8 +57,8 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
         tls: Certificate of the server, read again when its file changes; None: plaintext.
         certificate_required: Under mutual TLS: whether callers without a certificate are turned
             away in the handshake; otherwise `Access` decides, for they may show a token.
-        max_connections: A further connection takes the place of the oldest that has no request in
-            progress, such as one that stopped within a head; where there is none, it is closed.
+        max_connections: Maximum number of `Connections`.
+        by_host: Whether a host has a share of them: no identities are checked.
         idle_s: Time after which a connection without a whole request head is closed, s.
         grace_s: Time that requests in flight have to end, s.
         shared_port: Whether other processes listen on the port, too.
@@ -79,17 +81,8 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
     )
     await runner.setup()
 
-    def connection() -> asyncio.Protocol:
-        server = runner.server
-        if server is None:
-            return _Refused()
-        if len(server.connections) >= max_connections:
-            waiting = next(filter(_waits, server.connections), None)
-            if waiting is None:
-                return _Refused()
-            waiting.force_close()
-        return server()
-
+    server = runner.server
+    assert server is not None, "it was set up"  # noqa: S101
     try:
         context = None
         if tls is not None:
@@ -99,8 +92,8 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
         except OSError as error:
             message = f"cannot serve {what} at {address}: {error.strerror}"
             raise FailedPrecondition(message, reason=ADDRESS_TAKEN) from error
-        server = await asyncio.get_running_loop().create_server(
-            connection,
+        listener = await asyncio.get_running_loop().create_server(
+            Connections(server, max_connections, by_host=by_host),
             sock=listening,
             backlog=_BACKLOG,
             ssl=context,
@@ -111,7 +104,7 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
         try:
             yield port
         finally:
-            server.close()
+            listener.close()
     finally:
         await runner.cleanup()
 
@@ -119,16 +112,3 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
 def _is_ours(record: logging.LogRecord) -> bool:
     """Return whether an error is this side's: a damaged request is answered, not logged."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
-
-
-def _waits(connection: web.RequestHandler) -> bool:
-    """Return whether an open connection has sent no whole head of a request to answer."""
-    idle = not connection._request_in_progress  # noqa: SLF001 - aiohttp says it nowhere else
-    return idle and connection.transport is not None
-
-
-class _Refused(asyncio.Protocol):
-    """A connection beyond the limit."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()

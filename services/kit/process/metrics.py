@@ -83,6 +83,7 @@ async def exposed(  # noqa: PLR0913 - one value per decision of the composition 
             what="metrics",
             tls=tls,
             max_connections=_MAX_CONNECTIONS,
+            by_host=access is None,
             idle_s=_SILENT_S,
             grace_s=0.0,
         )

@@ -21,7 +21,8 @@ import grpc
 from services.kit.errors import ServiceError
 from services.kit.h2 import Limits
 from services.kit.h2.admission import EVERYBODY, Payer, Refused
-from services.kit.h2.server_connection import ServerConnection, ServerState
+from services.kit.h2.server_connection import ServerConnection
+from services.kit.h2.server_state import ServerState
 from services.kit.net import split_address
 from services.kit.rpc.certificates import client_context, server_name
 

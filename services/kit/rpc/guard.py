@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from services.kit.errors import Cancelled, InvalidArgument, ServiceError
-from services.kit.h2.admission import Admit, Payer, Refused
+from services.kit.errors import Cancelled, InvalidArgument, ResourceExhausted, ServiceError
+from services.kit.h2.admission import Admit, Payer, Refused, Room, local_or_host
+from services.kit.net import host_of
 from services.kit.rpc.access import Access, caller, valid_until
 from services.kit.rpc.call_metrics import CALLS
 from services.kit.rpc.status import to_wire
@@ -34,31 +35,45 @@ class _Method:
         name: "/package.Service/Method".
         traced: Whether a call without a trace starts one.
         access: Callers that may call it; None: all.
+        shares: Room for calls that run, where no identities are checked; None: of the transport.
         calls: Counts of its calls.
     """
 
-    def __init__(self, name: str, *, traced: bool = False, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        traced: bool = False,
+        access: Access | None = None,
+        shares: Room | None = None,
+    ) -> None:
         self.name = name
         self.traced = traced
         self.access = access
+        self.shares = shares
         self.calls = CALLS.of(name)
 
 
 class _Call:
     """Metrics and trace of one call, as a context manager around its handler."""
 
-    __slots__ = ("_context", "_method", "_span", "_started_s")
+    __slots__ = ("_context", "_method", "_payer", "_span", "_started_s")
 
     def __init__(self, method: _Method, context: Context) -> None:
         self._method = method
         self._context = context
+        self._payer: Payer | None = None
 
     def __enter__(self) -> None:
+        if self._method.shares is not None:
+            self._take_share(self._method.shares)
         self._started_s = time.monotonic()
         metadata = self._context.invocation_metadata() or ()
         self._span = tracing.enter(self._method.name, metadata, may_begin=self._method.traced)
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if self._payer is not None and self._method.shares is not None:
+            self._method.shares.give_back(self._payer)
         code = self._context.code()
         status = "OK" if error is None and code is None else self._status(error, code)
         elapsed_s = time.monotonic() - self._started_s
@@ -67,6 +82,18 @@ class _Call:
             self._span.end(status)
         if logs.level_now <= logging.DEBUG:  # else the call alone costs as much as counting it
             _log.debug("call", method=self._method.name, status=status, duration_ms=elapsed_s * 1e3)
+
+    def _take_share(self, shares: Room) -> None:
+        """Count the call as its host's.
+
+        Raises:
+            ResourceExhausted: The host has its share of calls.
+        """
+        payer = local_or_host(host_of(self._context.peer()))
+        if not shares.take(payer):
+            self._method.calls.end("RESOURCE_EXHAUSTED", 0.0)
+            raise ResourceExhausted("one host has as many calls as it may")
+        self._payer = payer
 
     def _status(self, error: BaseException | None, code: object) -> str:
         if error is None or isinstance(error, grpc.aio.AbortError):
@@ -183,11 +210,13 @@ def _unless_encoded(serialize: Callable[[Any], bytes] | None) -> Callable[[Any],
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run time
 
 
-def guard(name: str, handler: Handler, access: Access | None = None) -> Handler:
+def guard(
+    name: str, handler: Handler, access: Access | None = None, shares: Room | None = None
+) -> Handler:
     """Return `handler` with callers checked, errors mapped, calls timed and traces bound."""
     # Streams may last for days, and health checks are frequent: neither starts a trace.
     traced = bool(handler.unary_unary) and not name.startswith("/grpc.")
-    method = _Method(name, traced=traced, access=access)
+    method = _Method(name, traced=traced, access=access, shares=shares)
     for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
         behavior = getattr(handler, kind)
         if behavior:
@@ -219,8 +248,15 @@ def admission(access: Access) -> Admit:
 class GuardInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each method's handler once and caches it."""
 
-    def __init__(self, access: Access | None = None) -> None:
+    def __init__(self, access: Access | None = None, calls: int = 0) -> None:
+        """Make the interceptor of one server.
+
+        Args:
+            access: Callers that may call; None: all, and no host takes what others need.
+            calls: Calls that may run at a time; 0: no limit.
+        """
         self._access = access
+        self._shares = Room(calls) if access is None and calls else None
         self._guarded: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -236,5 +272,5 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:  # an unknown method: grpc answers UNIMPLEMENTED
             return handler
-        self._guarded[method] = guard(method, handler, self._access)
+        self._guarded[method] = guard(method, handler, self._access, self._shares)
         return self._guarded[method]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import grpc
 from google.rpc import error_details_pb2
@@ -51,6 +51,9 @@ Transport = Literal["own", "grpcio"]
 Bind = Callable[[str, "Tls | None"], int]
 """Binds an address, with TLS or in plaintext, and returns the port."""
 
+
+_MOST_STREAMS: Final = 100
+"""Calls at a time on one connection of gRPC's C core, which counts them before it knows callers."""
 
 _USUAL = Limits()
 _PROBED = Limits(message_bytes=4096, connections=64, streams=8, calls=64)
@@ -192,7 +195,7 @@ def _grpcio(
         ("grpc.max_send_message_length", max(limits.message_bytes, MAX_MESSAGE_BYTES)),
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_allowed_incoming_connections", limits.connections),
-        ("grpc.max_concurrent_streams", limits.streams),
+        ("grpc.max_concurrent_streams", min(limits.streams, _MOST_STREAMS)),
         ("grpc.server_handshake_timeout_ms", round(limits.handshake_s * 1e3)),
         ("grpc.max_connection_idle_ms", round(limits.idle_s * 1e3)),
         ("grpc.max_connection_age_ms", round(limits.age_s * 1e3)),
@@ -202,7 +205,7 @@ def _grpcio(
         *keepalive(limits.dead_after_s),
     )
     server = grpc.aio.server(
-        interceptors=[GuardInterceptor(access)],
+        interceptors=[GuardInterceptor(access, limits.calls)],
         maximum_concurrent_rpcs=limits.calls,
         options=options,
         compression=_COMPRESSIONS[compression],

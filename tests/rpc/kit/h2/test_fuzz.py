@@ -18,7 +18,8 @@ from services.kit.h2 import frames
 from services.kit.h2.connection import Connection
 from services.kit.h2.frames import DATA, HEADERS, PREFACE, SETTING, SETTINGS, UINT32, frame
 from services.kit.h2.server import Server
-from services.kit.h2.server_connection import Limits, ServerConnection, ServerState
+from services.kit.h2.server_connection import ServerConnection
+from services.kit.h2.server_state import Limits, ServerState
 from tests.support.h2_wire import PATH, STREAM_PATH, Echo, block, data, head
 
 COUNT = int(os.environ.get("CINQUEFOIL_FUZZ", "400"))

@@ -27,7 +27,8 @@ from services.kit.h2.frames import (
 )
 from services.kit.h2.messages import PREFIX
 from services.kit.h2.sending import STREAM_WINDOW
-from services.kit.h2.server_connection import Limits, ServerConnection, ServerState
+from services.kit.h2.server_connection import ServerConnection
+from services.kit.h2.server_state import Limits, ServerState
 from tests.support.h2_wire import Echo, data, head
 
 ECHO: Any = grpc.unary_unary_rpc_method_handler(Echo().echo)

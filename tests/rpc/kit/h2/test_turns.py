@@ -11,7 +11,8 @@ import pytest
 from services.kit.h2 import Server
 from services.kit.h2.admission import UNKNOWN, Payer
 from services.kit.h2.frames import HEADERS, PREFACE, SETTINGS, UINT32, WINDOW, frame
-from services.kit.h2.server_connection import ServerConnection, ServerState
+from services.kit.h2.server_connection import ServerConnection
+from services.kit.h2.server_state import ServerState
 from services.kit.h2.turns import Turns
 from services.kit.rpc import Limits
 from tests.rpc.kit.h2.test_fuzz import Sink
