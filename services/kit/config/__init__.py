@@ -35,6 +35,7 @@ from services.kit.config.models import (
     ModelFile,
     OnnxRuntime,
     OpenAiRuntime,
+    Parallel,
     Profile,
     RequestLimits,
     Runtime,

@@ -67,15 +67,16 @@ class LanguageProfile(Section):
     An item is a whole answer; a batch is the answers that are generated at the same time.
 
     Attributes:
-        parameters_b: Parameters that a token takes, 1e9.
+        parameters_b: Parameters, 1e9; of a model of experts, those of all of them.
+        active_parameters_b: Parameters that a token takes, 1e9, of a model of experts. None: all.
         bytes_per_parameter: 2 for FP16, 0.5 for four bits.
         prompt_tokens: Of a usual request.
         answer_tokens: Of a usual request.
         long_prompt_tokens: Of the longest prompt whose first token `slo.ttft_s` is for, such as
             longer than 99 in 100. None: `prompt_tokens`.
         memory_mib_per_item: Memory of a slot's context, MiB.
-        kv_kib_per_token: Keys and values of a token, KiB: 2 * layers * heads of them * size of a
-            head * bytes of an element. Llama-3.1-8B: 128.
+        kv_kib_per_token: Keys and values of a token, KiB: 2 * layers that have them (few of a
+            hybrid) * heads of them * size of a head * bytes of an element. Llama-3.1-8B: 128.
         prefill_sensitivity: How the time of the prompt follows the SM clock, 0 .. 1: arithmetic
             binds it.
         decode_sensitivity: How the time of the answer's tokens does, as measured by default.
@@ -85,6 +86,7 @@ class LanguageProfile(Section):
 
     kind: Literal["language"]
     parameters_b: Positive
+    active_parameters_b: Positive | None = None
     bytes_per_parameter: Positive = 2.0
     prompt_tokens: Positive = 512.0
     answer_tokens: Positive = 256.0
@@ -96,9 +98,18 @@ class LanguageProfile(Section):
     measured: tuple[MeasuredSteps, ...] = ()
 
     @property
+    def active_b(self) -> float:
+        """Parameters that a token takes, 1e9."""
+        return self.active_parameters_b or self.parameters_b
+
+    @property
     def gmacs_per_item(self) -> float:
         """Multiply-accumulates of a whole answer, 1e9."""
-        return self.parameters_b * (self.prompt_tokens + self.answer_tokens)
+        return self.active_b * (self.prompt_tokens + self.answer_tokens)
+
+    def _problems(self) -> Iterator[str]:
+        if self.active_b > self.parameters_b:
+            yield f"active_parameters_b: at most parameters_b, {self.parameters_b:g}"
 
 
 class TableProfile(Section):

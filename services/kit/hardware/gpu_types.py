@@ -132,7 +132,7 @@ class TokenFactors:
     """Distance of language models from a GPU type's peaks (`services.kit.profiles.core.language`).
 
     Attributes:
-        fixed_s: Of every step with 70 billion parameters, s.
+        fixed_s: Of every step with 70 billion parameters that a token takes, s.
         parallel_s: The same, for each GPU beyond the first that the model is divided among.
         read, kv: Time to read weights, and keys and values, over that at the whole bandwidth.
         decode, prefill: Time of the arithmetic of answers and of prompts, over that at the peak.
@@ -173,6 +173,7 @@ class GpuTable(GpuModel):
         clock_curve: How latency and power follow its clock.
         analytic: Factors of the analytic profile.
         tokens: Factors of language models.
+        experts: The same of models of experts, whose kernels are further from the peaks.
         embodied_kgco2e: Carbon of making one with its board and heat sink, cradle to gate; None:
             not published.
         assumed: Dotted keys of facts without a primary source.
@@ -192,6 +193,7 @@ class GpuTable(GpuModel):
     clock_curve: ClockCurve
     analytic: AnalyticFactors
     tokens: TokenFactors
+    experts: TokenFactors
     embodied_kgco2e: float | None
     assumed: tuple[str, ...]
 
@@ -308,6 +310,7 @@ def _parse(data: Mapping[str, Any]) -> GpuTable:
         clock_curve=ClockCurve(**_section(data, "clock_curve")),
         analytic=AnalyticFactors(**analytic),
         tokens=TokenFactors(**_section(data, "tokens")),
+        experts=TokenFactors(**_section(data, "experts")),
         embodied_kgco2e=data.get("embodied", {}).get("kgco2e"),
         assumed=tuple(data["assumed"]),
     )

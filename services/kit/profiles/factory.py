@@ -50,13 +50,18 @@ def _part(whole: config.Profile, share: float) -> config.Profile:
     return whole.model_copy(update=update)
 
 
-def load_profile(settings: config.Profile, clock_sensitivity: float = 1.0) -> Profile:
+def load_profile(
+    settings: config.Profile,
+    clock_sensitivity: float = 1.0,
+    parallel: config.Parallel | None = None,
+) -> Profile:
     """Return the profile that `settings` describe; tables are read from disk.
 
     Args:
         settings: Settings of the profile.
         clock_sensitivity: The variant's, 0..1; language models and measured tables have their
             own.
+        parallel: Division of a language model among the GPUs of a segment.
 
     Raises:
         InvalidArgument: The table cannot be read or lacks a column.
@@ -66,7 +71,7 @@ def load_profile(settings: config.Profile, clock_sensitivity: float = 1.0) -> Pr
             given = settings.model_dump(exclude={"kind"})
             return AnalyticProfile(**given, clock_sensitivity=clock_sensitivity)
         case config.LanguageProfile():
-            return LanguageProfile(settings)
+            return LanguageProfile(settings, parallel)
         case config.TableProfile():
             return TableProfile.read(
                 settings.path, gpu=settings.gpu, gmacs_per_item=settings.gmacs_per_item

@@ -1,23 +1,30 @@
 """A profile of a language model, by its steps: prompts are computed, answers are read from memory.
 
-    step    = (fixed + parallel * GPUs beyond the first) * (parameters / 70e9)^(1/3)
-              + read * bytes of the weights / bandwidth
-              + decode * sequences * 2 * parameters / FP16 peak
+    step    = (fixed + parallel * GPUs beyond the first) * (active parameters / 70e9)^(1/3)
+              + read * bytes of the weights that it touches / bandwidth
+              + decode * sequences * 2 * active parameters / FP16 peak
               + kv * sequences * context * bytes of a token's keys and values / bandwidth
-              + prefill * tokens of prompts * 2 * parameters / FP16 peak
+              + prefill * tokens of prompts * 2 * active parameters / FP16 peak
     power   = limit * (base + reading * share of bandwidth + computing * sqrt(share of the peak))
 
+A token of a model of experts takes `active` of its parameters, and the tokens of a step together
+touch 1 - (1 - active / all)^(1 + SPREAD * (tokens - 1)) of them: less than if each chose its
+experts by chance. A dense model touches all.
+
 A step gives every sequence that is decoded one token, and takes in tokens of prompts. Factors say
-how far a GPU type is from its peaks (`services/kit/hardware/types`); the cube root stands for the
-layers, each with its own launches. Power is the whole GPU's, its limit at most; active power is
-what it has above that of a GPU with a context that computes nothing. The factors were fitted to
-every second row of published measurements and compared with the others (`python -m
-benchmarks.token_profile`, docs/measurements/analytic-profile.md). Types without
+how far a GPU type is from its peaks (`services/kit/hardware/types`), those of models of experts
+apart; the cube root stands for the layers, each with its own launches. Power is the whole GPU's,
+its limit at most; active power is what it has above that of a GPU with a context that computes
+nothing. The factors were fitted to every second row of published measurements and compared with the
+others (`python -m benchmarks.token_profile`, docs/measurements/analytic-profile.md). Types without
 measurements have the H100's factors on their own peaks.
 
+Where copies of a model share the requests (data parallelism), or layers are on GPUs of their own
+(pipeline), a group of GPUs computes its part of the answers, as if it had the model for itself.
+
 Sources: ML.ENERGY leaderboard (github.com/ml-energy/leaderboard), vLLM, dense models of 8 to 405
-billion parameters on H100 and B200; Splitwise (ISCA'24, github.com/Mutinifni/splitwise-sim),
-Llama-2-70B on A100, and prompts on A100 and H100.
+billion parameters and models of experts of 21 to 671 on H100 and B200; Splitwise (ISCA'24,
+github.com/Mutinifni/splitwise-sim), Llama-2-70B on A100, and prompts on A100 and H100.
 
 An item is a whole answer; a batch is as many as the slots generate at a time. The two phases follow
 the SM clock differently. A prompt is bound by arithmetic. A token is not: Llama took 0.6 % longer
@@ -28,7 +35,7 @@ energy (github.com/mertside/ai-inference-energy).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol, Self, runtime_checkable
 
 from services.kit import config
@@ -50,6 +57,9 @@ CHUNK_TOKENS: Final = 512
 """Tokens of prompts that a step of a server takes in at most, beside the answers."""
 
 _Z99: Final = 2.326  # the normal distribution's 99th percentile, in standard deviations
+
+SPREAD: Final = 0.3
+"""Additional tokens of a step that choose experts of their own; fitted (ML.ENERGY)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +96,13 @@ class FormulaSteps:
     Attributes:
         fixed_s, sequence_s, context_token_s, prompt_token_s: As of `MeasuredSteps`.
         factors: How far the GPU type is from its peaks.
-        read_s: Time to read the weights at the slice's whole bandwidth, s.
+        read_s: Time to read all weights at the slice's whole bandwidth, s.
+        active: Share of the weights that one token takes; 1: the model is dense.
+        expert_tokens: Tokens that meet at an expert for each that a group of GPUs computes.
         kv_token_s: The same of a token's keys and values, s.
         flops_s: Time of one token's arithmetic at the peak, s.
         share: Of the GPU's SMs, or how many GPUs.
+        groups: Copies or stages of the model, among which answers are divided.
         context_w: Power of the whole GPU with a context and nothing computed, W.
         limit_w: Power limit of the whole GPU, W.
     """
@@ -105,6 +118,17 @@ class FormulaSteps:
     share: float
     context_w: float
     limit_w: float
+    active: float = 1.0
+    expert_tokens: float = 1.0
+    groups: int = 1
+
+    def weights_s(self, tokens: float) -> float:
+        """Return the time to read the weights that a step's tokens touch at the bandwidth, s."""
+        if self.active >= 1.0:
+            return self.read_s
+        met = tokens * self.expert_tokens / self.groups
+        untouched = math.pow(1.0 - self.active, 1.0 + SPREAD * max(met - 1.0, 0.0))
+        return self.read_s * min(met, 1.0) * (1.0 - untouched)
 
 
 Steps = FormulaSteps | MeasuredSteps
@@ -134,7 +158,10 @@ def step_s(
         prompt_tokens: Tokens of other prompts that the step takes in.
     """
     answers_s = steps.sequence_s + steps.context_token_s * context_tokens
-    return steps.fixed_s + answers_s * sequences + steps.prompt_token_s * prompt_tokens
+    time_s = steps.fixed_s + answers_s * sequences + steps.prompt_token_s * prompt_tokens
+    if isinstance(steps, FormulaSteps):
+        time_s += steps.factors.read * steps.weights_s(sequences + prompt_tokens)
+    return time_s
 
 
 def step_power_w(
@@ -146,7 +173,8 @@ def step_power_w(
         energy_j = steps.fixed_j + answers_j * sequences + steps.prompt_token_j * prompt_tokens
         return energy_j / time_s
     factors = steps.factors
-    bandwidth_share = (steps.read_s + sequences * context_tokens * steps.kv_token_s) / time_s
+    read_s = steps.weights_s(sequences + prompt_tokens)
+    bandwidth_share = (read_s + sequences * context_tokens * steps.kv_token_s) / time_s
     peak_share = (sequences + prompt_tokens) * steps.flops_s / time_s
     used = factors.base + factors.reading * bandwidth_share
     used += factors.computing * math.sqrt(peak_share)
@@ -166,9 +194,15 @@ class TokenProfile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LanguageProfile:
-    """The model for one language model. Attributes: settings (of the deployment file)."""
+    """The model for one language model.
+
+    Attributes:
+        settings: Of the deployment file.
+        parallel: Division among the GPUs of a segment; None: each layer is, among all.
+    """
 
     settings: config.LanguageProfile
+    parallel: config.Parallel | None = None
 
     @classmethod
     def of(cls, parameters_b: float, **settings: Any) -> Self:
@@ -178,7 +212,7 @@ class LanguageProfile:
 
     def changed(self, **settings: Any) -> LanguageProfile:
         """Return the model of other settings."""
-        return LanguageProfile(self.settings.model_copy(update=settings))
+        return replace(self, settings=self.settings.model_copy(update=settings))
 
     @property
     def method(self) -> Literal["model", "table"]:
@@ -204,7 +238,7 @@ class LanguageProfile:
         tokens = its.prompt_tokens + its.answer_tokens
         if not self._knows(shape):
             return (
-                cpu.batch(shape, its.parameters_b * tokens * batch_size, processes)
+                cpu.batch(shape, its.active_b * tokens * batch_size, processes)
                 if shape.core_gmacs_per_s
                 else None
             )
@@ -232,9 +266,11 @@ class LanguageProfile:
         prompt_token_s = steps.prompt_token_s * curve.stretch(its.prefill_sensitivity, clock_ratio)
         longest = its.long_prompt_tokens or its.prompt_tokens
         prompt_s = its.prompt_tokens * (prompt_token_s + time_s / CHUNK_TOKENS)
+        # One copy computes a prompt, or one stage after the other.
+        groups = steps.groups if isinstance(steps, FormulaSteps) else 1
         most_s = time_s + CHUNK_TOKENS * prompt_token_s  # however many prompts wait
         return TokenTimes(
-            longest * prompt_token_s + time_s,
+            longest * prompt_token_s * groups + time_s,
             min(whole.latency_s / max(its.answer_tokens, 1.0), most_s),
             prompt_s,
             prompt_s * _variation(longest / its.prompt_tokens),
@@ -256,26 +292,35 @@ class LanguageProfile:
             return measured
         if known is None:
             raise ValueError(f"nothing is known of {shape.gpu}")
-        factors = gpu_types.load(known.like).tokens
-        share = shape.sm_count / shape.gpu_sm_count
-        others, size = max(share - 1.0, 0.0), math.cbrt(its.parameters_b / _FIXED_OF_B)
-        flops_s = 2e-3 * its.parameters_b / (known.fp16_tflops * share)
-        read_s = its.parameters_b * its.bytes_per_parameter / (known.memory_gb_per_s * share)
+        table, active = gpu_types.load(known.like), its.active_b / its.parameters_b
+        factors = table.tokens if active >= 1.0 else table.experts
+        share, parallel = shape.sm_count / shape.gpu_sm_count, self.parallel
+        groups = parallel.pipeline * parallel.data if parallel else 1
+        per_group, size = share / groups, math.cbrt(its.active_b / _FIXED_OF_B)
+        others = max(per_group - 1.0, 0.0)
+        # Experts that are spread over more GPUs than a group has meet the tokens of them all.
+        spread = max(parallel.expert / per_group, 1.0) if parallel else 1.0
+        flops_s = 2e-3 * its.active_b / (known.fp16_tflops * per_group)
+        read_s = its.parameters_b * its.bytes_per_parameter / (known.memory_gb_per_s * per_group)
         kv_gb = its.kv_kib_per_token * BYTES_PER_KIB / 1e9
-        kv_token_s = kv_gb / (known.memory_gb_per_s * share)
+        kv_token_s = kv_gb / (known.memory_gb_per_s * per_group)
+        # Sums as wide as a layer, twice in each: layers and their width are a root each.
+        prompt_token_s = factors.prefill * flops_s + factors.exchange_s * others * size**2
         return FormulaSteps(
-            fixed_s=(factors.fixed_s + factors.parallel_s * others) * size + factors.read * read_s,
-            sequence_s=factors.decode * flops_s,
-            context_token_s=factors.kv * kv_token_s,
-            # Sums as wide as a layer, twice in each: layers and their width are a root each.
-            prompt_token_s=factors.prefill * flops_s + factors.exchange_s * others * size**2,
+            fixed_s=(factors.fixed_s + factors.parallel_s * others) * size,
+            sequence_s=factors.decode * flops_s / groups,
+            context_token_s=factors.kv * kv_token_s / groups,
+            prompt_token_s=prompt_token_s / groups,
             factors=factors,
-            read_s=read_s,
-            kv_token_s=kv_token_s,
-            flops_s=flops_s,
+            read_s=read_s / spread if active < 1.0 else read_s,
+            kv_token_s=kv_token_s / groups,
+            flops_s=flops_s / groups,
             share=share,
             context_w=shape.context_power_w,
             limit_w=shape.max_power_w,
+            active=active,
+            expert_tokens=spread,
+            groups=groups,
         )
 
     def _knows(self, shape: SliceShape) -> bool:
@@ -295,6 +340,16 @@ class LanguageProfile:
 
     def _fits(self, shape: SliceShape, batch_size: int, processes: int) -> bool:
         its = self.settings
-        weights_mib = its.parameters_b * its.bytes_per_parameter * 1e9 / BYTES_PER_MIB
-        memory_mib = processes * (weights_mib + batch_size * its.memory_mib_per_item)
-        return memory_mib * BYTES_PER_MIB <= shape.memory_bytes
+        memory_bytes = batch_size * its.memory_mib_per_item * BYTES_PER_MIB + self.weights_bytes
+        return processes * memory_bytes <= shape.memory_bytes
+
+    @property
+    def weights_bytes(self) -> float:
+        """Memory of the weights: of every copy, where experts are not spread over all copies."""
+        its, parallel = self.settings, self.parallel
+        one_gb = its.parameters_b * its.bytes_per_parameter
+        if parallel is None or parallel.data == 1:
+            return 1e9 * one_gb
+        apart = its.active_parameters_b is not None and parallel.expert > parallel.tensor
+        more_gb = its.active_b * its.bytes_per_parameter if apart else one_gb
+        return 1e9 * (one_gb + (parallel.data - 1) * more_gb)

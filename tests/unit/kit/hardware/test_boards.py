@@ -13,9 +13,8 @@ from tests.support.boards import READINGS
 BY_NAME = {each.product_name: each for each in READINGS}
 
 ESTIMATED = {
-    "NVIDIA B300 SXM6 AC": "b200-180gb",
-    "NVIDIA GB300": "b200-180gb",
-    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "l40s-48gb",
+    "NVIDIA B300 SXM6 AC": "gb200-186gb",
+    "NVIDIA GB300": "gb200-186gb",
     "NVIDIA GB10": "l40s-48gb",
     "NVIDIA L40": "l40s-48gb",
     "NVIDIA GeForce RTX 4090": "l4-24gb",
@@ -33,7 +32,8 @@ NAMED = {
     "NVIDIA H800": "h100-80gb",
     "NVIDIA H20-3e": "h20-140gb",
     "NVIDIA H200 NVL": "h200-141gb",
-    "NVIDIA GB200": "b200-180gb",
+    "NVIDIA GB200": "gb200-186gb",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-96gb",
     "Tesla V100-SXM2-32GB": "v100-32gb",
     "GRID A100-10C": "a100-10gb",
     "NVIDIA A100-40C": "a100-40gb",

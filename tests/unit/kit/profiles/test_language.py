@@ -10,12 +10,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from benchmarks.harness import Skipped
-from benchmarks.token_profile import _power, _prompt_s, _splitwise, _step_s, samples
+from benchmarks.token_profile import (
+    _power,
+    _prompt_s,
+    _splitwise,
+    _step_s,
+    joules_per_token,
+    samples,
+)
 from services.kit import config
 from services.kit.config.models import DECODE_SENSITIVITY, MeasuredSteps
 from services.kit.hardware import gpu_types
 from services.kit.profiles.core.language import (
     CHUNK_TOKENS,
+    FormulaSteps,
     LanguageProfile,
     step_s,
 )
@@ -193,3 +201,115 @@ def test_a_pipeline_has_no_language_profile() -> None:
         config.Variant.model_validate(
             {"stages": ["a.onnx", "b.onnx"], "accuracy": 1.0, "profile": profile}
         )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "family", "least_rows"),
+    [
+        ("h100-80gb", "experts", 50),
+        ("b200-180gb", "experts", 40),
+        ("h100-80gb", "experts, code", 16),
+        ("b200-180gb", "experts, code", 18),
+        ("h100-80gb", "hybrid", 3),
+    ],
+)
+def test_joules_per_token_of_experts_and_hybrids_are_near_measurements(
+    gpu: str, family: str, least_rows: int
+) -> None:
+    """Rows that the factors had not seen, code and the hybrid at all: median within 20 %."""
+    try:
+        rows = list(samples(gpu, family))
+    except Skipped as why:
+        pytest.skip(str(why))
+    unseen = rows[1::2] if family == "experts" else rows
+    pairs = [joules_per_token(each) for each in unseen]
+
+    assert len(pairs) >= least_rows
+    assert median(abs(modelled / measured - 1) for modelled, measured in pairs) <= 0.2
+
+
+@pytest.mark.parametrize("gpu", ["h100-80gb", "b200-180gb"])
+def test_joules_per_token_of_dense_models_are_near_measurements(gpu: str) -> None:
+    """As before there were models of experts: 13 % and 11 % at most."""
+    try:
+        pairs = [joules_per_token(each) for each in list(samples(gpu))[1::2]]
+    except Skipped as why:
+        pytest.skip(str(why))
+
+    assert median(abs(modelled / measured - 1) for modelled, measured in pairs) <= 0.11
+
+
+MOE = LanguageProfile.of(235.0, active_parameters_b=22.0, bytes_per_parameter=1.0)
+EIGHT_H100 = replace(
+    WHOLE_H100, sm_count=8 * 132, memory_bytes=8 * WHOLE_H100.memory_bytes, profile="whole"
+)
+
+
+def weights_gb(profile: LanguageProfile, tokens: float) -> float:
+    """Return the weights that a step of so many tokens reads on eight H100, GB."""
+    steps = profile.steps(EIGHT_H100)
+    assert isinstance(steps, FormulaSteps)
+    return steps.weights_s(tokens) * 8 * 3350.0
+
+
+@given(st.floats(1, 5000), st.floats(1.0, 4.0))
+def test_a_step_touches_more_experts_the_more_tokens_it_has(tokens: float, more: float) -> None:
+    """From those of one token to all of them; a dense model reads all of its weights always."""
+    few, many = weights_gb(MOE, tokens), weights_gb(MOE, tokens * more)
+
+    assert 22.0 - 1e-6 <= few <= many + 1e-9 <= 235.0 + 1e-6
+    assert few <= 22.0 * tokens + 1e-6, "no token takes more than its own"
+    assert weights_gb(MOE, 5000) == pytest.approx(235.0, rel=1e-3)
+    assert weights_gb(LanguageProfile.of(70.0, bytes_per_parameter=1.0), tokens) == 70.0
+
+
+def test_a_model_of_experts_is_between_the_dense_ones_of_its_active_and_all_parameters() -> None:
+    """In the energy of an answer; in memory it is as large as the latter."""
+    low, high = (LanguageProfile.of(size, bytes_per_parameter=1.0) for size in (22.0, 235.0))
+    energy_j = [
+        found.energy_j
+        for profile in (low, MOE, high)
+        if (found := profile.batch(EIGHT_H100, 64, 1)) is not None
+    ]
+
+    assert energy_j == sorted(energy_j)
+    assert len(energy_j) == 3
+    assert MOE.weights_bytes == high.weights_bytes == 235e9
+    assert MOE.batch(replace(EIGHT_H100, memory_bytes=2 * 85 * 10**9), 1, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("parallel", "weights"),
+    [
+        ({"tensor": 8}, 235e9),
+        ({"tensor": 2, "pipeline": 4}, 235e9),
+        ({"tensor": 4, "data": 2}, 470e9),
+        ({"tensor": 1, "data": 8, "expert": 8}, (235 + 7 * 22) * 1e9),
+    ],
+)
+def test_copies_hold_their_weights_and_stages_only_their_part(
+    parallel: dict[str, int], weights: float
+) -> None:
+    """Experts that are spread over the copies are there once; the rest is in each."""
+    assert replace(MOE, parallel=config.Parallel(**parallel)).weights_bytes == weights
+
+
+def test_copies_and_stages_take_longer_for_a_token_and_exchange_nothing() -> None:
+    """A full batch of a dense model: each group reads all of its weights for fewer answers."""
+    dense = LanguageProfile.of(70.0, kv_kib_per_token=320)
+    tensor, *others = (
+        replace(dense, parallel=config.Parallel(**each))
+        for each in ({"tensor": 8}, {"tensor": 4, "data": 2}, {"tensor": 4, "pipeline": 2})
+    )
+    one_s = step_s(tensor.steps(EIGHT_H100), 64, 600)
+
+    for other in others:
+        assert step_s(other.steps(EIGHT_H100), 64, 600) > one_s
+        assert other.steps(EIGHT_H100).prompt_token_s < tensor.steps(EIGHT_H100).prompt_token_s
+    assert dense.steps(EIGHT_H100) == tensor.steps(EIGHT_H100), "by default all GPUs divide layers"
+
+
+def test_a_model_has_no_more_active_parameters_than_parameters() -> None:
+    """Refused by name."""
+    with pytest.raises(ValidationError, match="active_parameters_b: at most parameters_b, 8"):
+        LanguageProfile.of(8.0, active_parameters_b=9.0)
