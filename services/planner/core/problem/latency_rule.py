@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from cinquefoil.planner.v1.records import Dispersion
 from services.kit.config import Objective
 from services.planner.core.model import Model, SegmentKind
 from services.planner.core.problem import text_rule
@@ -63,20 +64,28 @@ def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> flo
     if usable_rps <= 0 or model.demand_rps <= 0:
         return 0.0
     demand_rps = on_grid(model.demand_rps)
-    return min(usable_rps, _share_rps(kind, usable_rps, demand_rps, time_s, model.slo_percentile))
+    own_rps = _share_rps(
+        kind, usable_rps, demand_rps, time_s, model.slo_percentile, model.dispersion
+    )
+    return min(usable_rps, own_rps)
 
 
 @lru_cache(maxsize=65536)
-def _share_rps(
-    kind: SegmentKind, usable_rps: float, demand_rps: float, time_s: float, percentile: float
+def _share_rps(  # noqa: PLR0913, PLR0917  # the key of a cache
+    kind: SegmentKind,
+    usable_rps: float,
+    demand_rps: float,
+    time_s: float,
+    percentile: float,
+    dispersion: Dispersion,
 ) -> float:
     """Return the demand per segment of the fewest that keep its percentile, req/s; 0: none do."""
     allowed = 1.0 - percentile / 100.0
 
     def keep(segments: int) -> bool:
         station = Station(kind, segments, demand_rps)
-        surely = late_share_bound(station, time_s) <= allowed
-        return surely or late_share([station], time_s) <= allowed
+        surely = late_share_bound(station, time_s, dispersion) <= allowed
+        return surely or late_share([station], time_s, dispersion) <= allowed
 
     low = max(1, math.ceil(demand_rps / usable_rps - 1e-9))
     if keep(low):

@@ -15,6 +15,13 @@ have arrived meanwhile.
   dynamic batching", Performance Evaluation 147, 2021). Assigned in turn to c processes, a Poisson
   stream gives each of them every c-th request.
 
+Bursts, as the index of dispersion for counts has them (1 in a Poisson process):
+
+- What grows from windows of one second to ten is a rate that switches slowly: requests find the
+  queue of one of two rates, the mean's plus or minus the rate's deviation.
+- The rest comes together: requests arrive in groups of geometric size, so that counts in any time
+  are negative binomial instead of Poisson, in both chains above.
+
 Nothing here is fitted. `python -m benchmarks.latency_model` compares with the router's own code.
 """
 
@@ -28,7 +35,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from services.planner.core.model import SegmentKind
+from cinquefoil.planner.v1.records import Dispersion
+from services.planner.core.model import POISSON, SegmentKind
 
 Values = NDArray[np.float64]
 
@@ -70,6 +78,20 @@ ITERATIONS = 6
 
 NOTHING = 1e-9
 
+SLOW_GROWTH = 5.0
+"""Growth of the dispersion from windows of 1 s to 10 s, over its excess at 1 s, where the rate
+switches every five seconds or more slowly."""
+
+LEAST_SLOW = 0.25
+"""Share of the excess from which growth is a switching rate, and not an error of the estimate."""
+
+MOST_SWING = 0.9
+GROUP_GRID = 1.25
+"""Ratio of neighbouring dispersions for which latencies are computed."""
+
+MOST_GROUPED, MOST_WAITING = 120, 400
+"""Limits of the requests that chains count, for groups; the longest are far too late anyway."""
+
 
 @dataclass(frozen=True, slots=True)
 class Station:
@@ -91,23 +113,26 @@ class Station:
         return self.segments * self.kind.processes
 
 
-def latency_s(stations: Sequence[Station], percentile: float) -> float:
+def latency_s(
+    stations: Sequence[Station], percentile: float, dispersion: Dispersion = POISSON
+) -> float:
     """Return the latency that `percentile` of the requests stay within, s.
 
     Args:
         stations: All stations of one queue.
         percentile: 0 < percentile < 100.
+        dispersion: Burstiness of the load.
 
     Returns:
         Infinity where nothing serves, or load reaches capacity.
     """
     if not stations:
         return math.inf
-    pool = _Pool.of(stations)
-    if pool is None:
-        return math.inf
+    pool = _Pool.of(stations, dispersion)
     late = 1.0 - percentile / 100.0
-    if len(pool.parts) == 1 and isinstance(pool.parts[0][1], _Scaled):
+    if pool is None or pool.overloaded > late:
+        return math.inf
+    if len(pool.parts) == 1 and not pool.overloaded and isinstance(pool.parts[0][1], _Scaled):
         return pool.parts[0][1].time_s(late)
     high_s = max(station.kind.latency_s for station in stations)
     low_s = 0.0
@@ -122,33 +147,96 @@ def latency_s(stations: Sequence[Station], percentile: float) -> float:
     return high_s
 
 
-def late_share(stations: Sequence[Station], time_s: float) -> float:
+def late_share(
+    stations: Sequence[Station], time_s: float, dispersion: Dispersion = POISSON
+) -> float:
     """Return the share of requests that take longer than `time_s`, 0..1."""
-    pool = _Pool.of(stations) if stations else None
+    pool = _Pool.of(stations, dispersion) if stations else None
     return 1.0 if pool is None else pool.later_than(time_s)
 
 
-def late_share_bound(station: Station, time_s: float) -> float:
+def late_share_bound(station: Station, time_s: float, dispersion: Dispersion = POISSON) -> float:
     """Return an upper bound of one station's `late_share`, 0..1; few values are computed.
 
-    Times and load are rounded up; 1 where it runs requests one by one.
+    Times and load are rounded up; 1 where it runs requests one by one, or for bursts.
     """
     kind = station.kind
-    if kind.batch_size == 1 or station.load_rps >= station.segments * kind.throughput_rps:
+    if (
+        dispersion != POISSON
+        or kind.batch_size == 1
+        or station.load_rps >= station.segments * kind.throughput_rps
+    ):
         return 1.0
     turns, rate_rps = min(station.processes, TURNS), station.load_rps / station.processes
     return _batches(kind, turns, rate_rps, roughly=True).later_than(time_s)
 
 
-@dataclass(frozen=True)
-class _Pool:
-    """The parts of one queue, each with its share of the requests."""
+@dataclass(frozen=True, slots=True)
+class _Bursts:
+    """A load's dispersion in parts.
 
-    parts: Sequence[tuple[float, _OneByOne | _Scaled]]
+    Attributes:
+        groups: Dispersion of requests that come together.
+        swing: Deviation of a rate that switches slowly, relative to its mean.
+    """
+
+    groups: float
+    swing: float
 
     @classmethod
-    def of(cls, stations: Sequence[Station]) -> _Pool | None:
+    def of(cls, dispersion: Dispersion, load_rps: float) -> _Bursts:
+        """Divide the dispersion of a load of `load_rps`."""
+        if dispersion == POISSON or load_rps <= 0:
+            return cls(1.0, 0.0)
+        excess = max(dispersion.at_1s - 1.0, 0.0)
+        slow = min(max(dispersion.at_10s - dispersion.at_1s, 0.0) / SLOW_GROWTH, excess)
+        if slow < LEAST_SLOW * excess:
+            slow = 0.0
+        return cls(_rounded_up(1.0 + excess - slow), min(math.sqrt(slow / load_rps), MOST_SWING))
+
+    def part(self, share: float) -> float:
+        """Return the dispersion of a share of the requests, taken in turn."""
+        return _rounded_up(1.0 + (self.groups - 1.0) * share)
+
+
+def _rounded_up(dispersion: float) -> float:
+    """Round up, so that neighbouring values share one computation."""
+    return GROUP_GRID ** math.ceil(math.log(dispersion, GROUP_GRID) - NOTHING)
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """The parts of one queue, each with its share of the requests.
+
+    Attributes:
+        overloaded: Share of the requests that come at a rate that cannot be served.
+    """
+
+    parts: Sequence[tuple[float, _OneByOne | _Scaled]]
+    overloaded: float = 0.0
+
+    @classmethod
+    def of(cls, stations: Sequence[Station], dispersion: Dispersion = POISSON) -> _Pool | None:
         """Combine the stations of one queue; None: they cannot take their load."""
+        bursts = _Bursts.of(dispersion, sum(each.load_rps for each in stations))
+        if not bursts.swing:
+            return cls._steady(stations, bursts)
+        if cls._steady(stations, bursts) is None:
+            return None
+        parts: list[tuple[float, _OneByOne | _Scaled]] = []
+        overloaded = 0.0
+        for factor in (1.0 + bursts.swing, 1.0 - bursts.swing):
+            scaled = [replace(each, load_rps=factor * each.load_rps) for each in stations]
+            pool = cls._steady(scaled, bursts)
+            if pool is None:
+                overloaded += factor / 2
+            else:
+                parts += [(factor / 2 * share, part) for share, part in pool.parts]
+        return cls(parts, overloaded)
+
+    @classmethod
+    def _steady(cls, stations: Sequence[Station], bursts: _Bursts) -> _Pool | None:
+        """Combine the stations at one rate."""
         singles = [each for each in stations if each.kind.batch_size == 1]
         parts: list[tuple[float, _OneByOne | _Scaled]] = []
         total_rps = sum(each.load_rps for each in stations)
@@ -160,16 +248,19 @@ class _Pool:
             if group and (load_rps > 0 or total_rps <= 0):
                 share = load_rps / total_rps if total_rps > 0 else 1.0
                 if group is singles:
-                    parts.append((share, _one_by_one(*(_rounded(each) for each in group))))
+                    rounded = (_rounded(each) for each in group)
+                    parts.append((share, _one_by_one(bursts.part(share), *rounded)))
                 else:
-                    turns = min(group[0].processes, TURNS)
-                    rate = group[0].load_rps / group[0].processes
-                    parts.append((share, _batches(group[0].kind, turns, rate)))
+                    processes = group[0].processes
+                    turns = min(processes, TURNS)
+                    groups = bursts.part(share * turns / processes)
+                    rate = group[0].load_rps / processes
+                    parts.append((share, _batches(group[0].kind, turns, rate, groups)))
         return cls(parts)
 
     def later_than(self, time_s: float) -> float:
         """Return the share of requests that take longer than `time_s`."""
-        return sum(share * part.later_than(time_s) for share, part in self.parts)
+        return self.overloaded + sum(share * part.later_than(time_s) for share, part in self.parts)
 
 
 class _OneByOne:
@@ -177,9 +268,10 @@ class _OneByOne:
 
     Args:
         stations: Stations whose batches have one item.
+        groups: Dispersion of requests that come together.
     """
 
-    def __init__(self, stations: Sequence[Station]) -> None:
+    def __init__(self, stations: Sequence[Station], groups: float = 1.0) -> None:
         processes = sum(each.processes for each in stations)
         load_rps = sum(each.load_rps for each in stations)
         weights = [
@@ -201,8 +293,10 @@ class _OneByOne:
         found = np.exp(states - states.max())
         waiting = found[-1] / (1.0 - utilisation)
         total = found[:-1].sum() + waiting
+        self._longer = _md_c(count, utilisation, _rounded_up(1.0 + (groups - 1.0) / scale))
         self._waits = float(waiting / total)
-        self._longer = _md_c(count, utilisation)
+        if groups > 1.0:
+            self._waits = max(self._waits, self._longer.waits)
         at_once = found[:-1] / total
         self._branches = [
             (w, at_once @ others, t[: others.shape[1]], float(t[-1]))
@@ -229,13 +323,21 @@ class _Batches:
         most: Items of a full batch, above 1.
         turns: Processes to which requests are assigned in turn.
         rate: Load of one process, requests per full batch's time.
+        groups: Dispersion of requests that come together, of all `turns` processes.
     """
 
     def __init__(
-        self, times: tuple[tuple[float, ...], ...], most: int, turns: int, rate: float
+        self,
+        times: tuple[tuple[float, ...], ...],
+        most: int,
+        turns: int,
+        rate: float,
+        groups: float = 1.0,
     ) -> None:
         self._rate, self._most, self._turns = max(rate, 1e-12), most, turns
-        self._size = 3 * most + 9
+        self._groups = groups
+        longest_group = 4 * (groups - 1.0)
+        self._size = 3 * most + 9 + min(math.ceil(longest_group / turns), MOST_GROUPED)
         self._times = _by_items(np.array(times), most)
         waiting = np.arange(self._size)
         self._items = np.clip(waiting, 1, most)
@@ -243,7 +345,9 @@ class _Batches:
         # By items and busy processes: arrivals while a batch runs; and those where it began with a
         # request that found the worker idle, hence just after its turn.
         came = self._came(self._times)
-        self._first = _in_turn(self._rate * self._times[0], turns, self._size, drawn=False)
+        self._first = _in_turn(
+            self._rate * self._times[0], turns, self._size, drawn=False, groups=groups
+        )
         trials, busy = self._times.shape[1] - 1, 0.5
         self._ends = np.full(self._size, 1.0 / self._size)
         for _ in range(ITERATIONS if trials else 1):
@@ -255,7 +359,7 @@ class _Batches:
     def _came(self, times: Values) -> Values:
         """Return the distributions of arrivals within times: shape of `times`, then requests."""
         means = self._rate * times
-        found = _in_turn(means.ravel(), self._turns, self._size, drawn=True)
+        found = _in_turn(means.ravel(), self._turns, self._size, drawn=True, groups=self._groups)
         return found.reshape(*means.shape, self._size)
 
     def _stationary(self, first: Values, came: Values) -> Values:
@@ -308,8 +412,9 @@ class _Batches:
         """
         turns, size, time = self._turns, self._size, float(self._times[0, busy])
         at = (np.arange(MOMENTS) + 0.5) / MOMENTS * time
-        before = _poissons(self._rate * turns * at, size * turns)[:, turns - 1 :: turns]
-        later = _in_turn(self._rate * (time - at), turns, size, drawn=False)
+        groups = self._groups
+        before = counts(self._rate * turns * at, size * turns, groups)[:, turns - 1 :: turns]
+        later = _in_turn(self._rate * (time - at), turns, size, drawn=False, groups=groups)
         before *= share * self._rate * turns * time / MOMENTS
         before, later = _likely(before), _likely(later, float(before.max(initial=0.0)))
         weight = before[:, :, None] * later[:, None, :]
@@ -331,7 +436,9 @@ class _Batches:
         return float(self._late[math.floor(at + NOTHING)])
 
 
-def _batches(kind: SegmentKind, turns: int, rate_rps: float, *, roughly: bool = False) -> _Scaled:
+def _batches(
+    kind: SegmentKind, turns: int, rate_rps: float, groups: float = 1.0, *, roughly: bool = False
+) -> _Scaled:
     """Return the batches of a kind; kinds with equal ratios of times share one computation."""
     full_s, parts = kind.full_times_s[-1], ROUGH_RATIOS if roughly else RATIOS
     ends = (kind.single_times_s, kind.half_times_s, kind.full_times_s)
@@ -340,14 +447,19 @@ def _batches(kind: SegmentKind, turns: int, rate_rps: float, *, roughly: bool = 
     if roughly and utilisation > 0:
         below = math.floor(math.log(NEARLY_FULL / utilisation, ROUGH_GRID) + NOTHING)
         utilisation = NEARLY_FULL / ROUGH_GRID**below
-    return _Scaled(_known_batches(ratios, kind.batch_size, turns, on_grid(utilisation)), full_s)
+    known = _known_batches(ratios, kind.batch_size, turns, on_grid(utilisation), groups)
+    return _Scaled(known, full_s)
 
 
 @lru_cache(maxsize=16384)
 def _known_batches(
-    ratios: tuple[tuple[float, ...], ...], most: int, turns: int, utilisation: float
+    ratios: tuple[tuple[float, ...], ...],
+    most: int,
+    turns: int,
+    utilisation: float,
+    groups: float,
 ) -> _Batches:
-    return _Batches(ratios, most, turns, utilisation * most)
+    return _Batches(ratios, most, turns, utilisation * most, groups)
 
 
 @dataclass(frozen=True)
@@ -367,8 +479,8 @@ class _Scaled:
 
 
 @lru_cache(maxsize=8192)
-def _one_by_one(*stations: Station) -> _OneByOne:
-    return _OneByOne(stations)
+def _one_by_one(groups: float, *stations: Station) -> _OneByOne:
+    return _OneByOne(stations, groups)
 
 
 def _rounded(station: Station) -> Station:
@@ -407,34 +519,44 @@ class _Wait:
     Args:
         servers: c.
         utilisation: 0 <= utilisation < 1.
+        groups: Dispersion of requests that come together.
+
+    Attributes:
+        waits: Share of requests that wait.
     """
 
-    def __init__(self, servers: int, utilisation: float) -> None:
+    def __init__(self, servers: int, utilisation: float, groups: float = 1.0) -> None:
         load = servers * utilisation
-        size = servers + 24 + math.ceil(7 / (1.0 - utilisation))
-        arrivals = _poisson(load, size)
+        longest = groups * math.ceil(7 / (1.0 - utilisation))
+        size = servers + 24 + min(math.ceil(longest), MOST_WAITING)
+        self._groups = groups
+        arrivals = counts(np.array([load]), size, groups)[0]
         moves = np.zeros((size, size))
         for present in range(size):
             left = max(present - servers, 0)
             moves[present, left:] = arrivals[: size - left]
         self._servers, self._load = servers, load
         self._queue = np.cumsum(_steady(moves))[servers:]  # by length: P(length <= it)
-        self._waits = max(self._not_within(0.0), 1e-300)
+        self.waits = max(self._not_within(0.0), 1e-300)
 
     def than(self, time: float) -> float:
         """Return P(wait > time), given that there is one."""
-        return min(1.0, self._not_within(time) / self._waits)
+        return min(1.0, self._not_within(time) / self.waits)
 
     def _not_within(self, time: float) -> float:
         ends = math.floor(time) + 1
-        came = _poisson(self._load * (ends - time), ends * self._servers)
+        size = ends * self._servers
+        came = counts(np.array([self._load * (ends - time)]), size, self._groups)[0]
+        if self._groups > 1.0:  # of its own group, some come before it: a geometric number
+            more = (self._groups - 1.0) / (self._groups + 1.0)
+            came = np.convolve(came, (1.0 - more) * more ** np.arange(size))[:size]
         queued = np.minimum(ends * self._servers - 1 - np.arange(len(came)), len(self._queue) - 1)
         return max(0.0, 1.0 - float(came @ self._queue[queued]))
 
 
 @lru_cache(maxsize=4096)
-def _md_c(servers: int, utilisation: float) -> _Wait:
-    return _Wait(servers, min(utilisation, NEARLY_FULL))
+def _md_c(servers: int, utilisation: float, groups: float) -> _Wait:
+    return _Wait(servers, min(utilisation, NEARLY_FULL), groups)
 
 
 @lru_cache(maxsize=512)
@@ -454,7 +576,7 @@ def _others_busy(processes: int, of_segment: int) -> Values:
     return found
 
 
-def _in_turn(means: Values, turns: int, size: int, *, drawn: bool) -> Values:
+def _in_turn(means: Values, turns: int, size: int, *, drawn: bool, groups: float) -> Values:
     """Return distributions of the requests assigned to one of `turns` processes.
 
     Args:
@@ -462,17 +584,33 @@ def _in_turn(means: Values, turns: int, size: int, *, drawn: bool) -> Values:
         turns: Processes to which requests are assigned in turn.
         size: Length of each distribution.
         drawn: Whether the first turn is random; else this process has just had its turn.
+        groups: Dispersion of requests that come together.
 
     Returns:
         Shape (means, size).
     """
-    total = _poissons(means * turns, size * turns).reshape(len(means), size, turns)
+    total = counts(means * turns, size * turns, groups).reshape(len(means), size, turns)
     if not drawn:
         just: Values = total.sum(axis=2)
         return just
     later = np.arange(turns) / turns
     found: Values = total @ (1 - later)
     found[:, 1:] += (total @ later)[:, :-1]
+    return found
+
+
+def counts(means: Values, size: int, groups: float) -> Values:
+    """Return distributions of counts, shape (means, size): Poisson, or of groups.
+
+    Groups of geometric size that come in a Poisson process have negative binomial counts.
+    """
+    if groups <= 1.0:
+        return _poissons(means, size)
+    number = np.maximum(means, 1e-300)[:, None] / (groups - 1.0)
+    at = np.arange(size - 1)
+    steps = np.log((at + number) / (at + 1) * (1.0 - 1.0 / groups))
+    logs = np.concatenate([np.zeros((len(means), 1)), np.cumsum(steps, axis=1)], axis=1)
+    found: Values = np.exp(logs - number * math.log(groups))
     return found
 
 
@@ -496,11 +634,6 @@ def _likely(shares: Values, most: float = 1.0) -> Values:
     """Return the columns up to the last that makes a difference, times `most`."""
     last = np.flatnonzero(most * shares.max(axis=0, initial=0.0) > RARE)
     return shares[:, : int(last[-1]) + 1 if len(last) else 0]
-
-
-def _poisson(mean: float, size: int) -> Values:
-    found: Values = _poissons(np.array([mean]), size)[0]
-    return found
 
 
 def _binomial(trials: int, share: float) -> Values:

@@ -286,7 +286,8 @@ def _latency_s(model: Model, configuration: Configuration) -> float:
             if kind.stage.of > 1:
                 transfers_s.setdefault(kind.variant, {})[kind.stage.index] = kind.stage.transfer_s
     known_s = {
-        queue: latency_s(tuple(served), model.slo_percentile) for queue, served in stations.items()
+        queue: latency_s(tuple(served), model.slo_percentile, model.dispersion)
+        for queue, served in stations.items()
     }
     first_s = known_s.pop(queue_of(model.name, "", 0))
     further_s = (

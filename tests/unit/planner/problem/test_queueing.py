@@ -4,12 +4,18 @@ import heapq
 import math
 import random
 from collections import deque
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from cinquefoil.planner.v1.records import Dispersion
+from services.kit.config import Objective
 from services.planner.core.model import SegmentKind
+from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.queueing import (
     Station,
+    counts,
     late_share,
     late_share_bound,
     latency_s,
@@ -158,3 +164,52 @@ def test_processes_that_share_a_slice_are_as_slow_as_so_many_of_them() -> None:
     )  # fmt: skip
     assert latency_s([Station(of, 1, 1.0)], 95.0) == pytest.approx(0.01, rel=1e-3)
     assert latency_s([Station(of, 1, 80.0)], 95.0) > 0.03
+
+
+# ---- bursts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [1.25, 3.0, 10.0])
+def test_counts_of_groups_have_their_mean_and_dispersion(groups: float) -> None:
+    """Groups of geometric size that come by chance: variance over mean as given."""
+    means, at = np.array([0.5, 4.0]), np.arange(400)
+
+    found = counts(means, 400, groups)
+
+    assert found.sum(axis=1) == pytest.approx([1.0, 1.0])
+    assert found @ at == pytest.approx(means)
+    assert found @ at**2 - (found @ at) ** 2 == pytest.approx(groups * means)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_the_burstier_the_load_the_longer_it_waits(batch_size: int) -> None:
+    """Any part of the dispersion makes requests late, and none changes nothing."""
+    where = station(kind(batch_size), 2, 0.5)
+    shares = [
+        latency_s([where], 95.0, Dispersion(one, ten))
+        for one, ten in ((1.0, 1.0), (3.0, 3.0), (9.0, 9.0), (40.0, 40.0))
+    ]
+
+    assert shares == sorted(shares)
+    assert shares[0] == latency_s([where], 95.0)
+    assert shares[-1] > 1.2 * shares[0]
+
+
+def test_a_rate_that_switches_needs_capacity_for_the_higher_one() -> None:
+    """Three quarters of the requests of an MMPP 3:1 come at 1.5 times the mean."""
+    of = kind(8)
+    load_rps = 0.7 * of.throughput_rps
+    switching = Dispersion(1 + load_rps / 4, 1 + load_rps / 4 * 6)
+
+    assert latency_s([Station(of, 1, load_rps)], 95.0) < math.inf
+    assert latency_s([Station(of, 1, load_rps)], 95.0, switching) == math.inf
+    assert latency_s([Station(of, 2, load_rps)], 95.0, switching) < math.inf
+
+
+def test_a_segment_may_take_less_of_a_bursty_load() -> None:
+    """The plan's latency rule counts the dispersion, so that plans get more segments."""
+    of, objective = kind(), Objective(max_utilisation=0.9)
+    model = fleets.model(demand_rps=20 * of.throughput_rps, slo_s=4 * of.latency_s)
+    bursty = replace(model, dispersion=Dispersion(9.0, 9.0))
+
+    assert admissible_rps(objective, bursty, of) < admissible_rps(objective, model, of)
