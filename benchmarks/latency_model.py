@@ -153,10 +153,10 @@ def _mixture(seed: int) -> tuple[Problem, Configuration] | None:
         if gpus_needed(problem, segments) is None:
             continue
         full_rps = sum(most_rps(objective, kind) * count for kind, count in segments.items())
-        asked = replace(
+        demanding = replace(
             model, demand_rps=full_rps * draw.uniform(0.6, 1.0), slo_percentile=percentile
         )
-        posed = replace(problem, models=(asked,), objective=objective, catalog=kinds)
+        posed = replace(problem, models=(demanding,), objective=objective, catalog=kinds)
         split = with_load(prices(posed), segments)
         used = {kind: count for kind, count in segments.items() if split.load_rps.get(kind, 0.0)}
         found = Configuration(used, {kind: split.load_rps[kind] for kind in used})
