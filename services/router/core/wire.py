@@ -152,7 +152,7 @@ def prompt_of(data: bytes, limit_bytes: int) -> bytes:
                 first, last = _first_element(data, start, end)
             else:
                 continue
-            if is_body:
+            if is_body and first < last:
                 return _text_of(data[first:last])[:limit_bytes]
             texts.append(data[first : min(last, first + left_bytes)])
             left_bytes -= len(texts[-1])

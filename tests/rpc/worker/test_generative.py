@@ -1,9 +1,11 @@
 """A worker that generates text: slots, parts, tokens, and who is stopped when."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -77,6 +79,36 @@ async def test_parts_add_up_to_the_whole_answer_and_usage_is_reported_with_the_l
     assert text_of(stopped.response).endswith("14")
     answer = oip.ModelInferResponse.FromString(stopped.response)
     assert answer.parameters["finish_reason"].string_param == "stop"
+
+
+async def test_llama_cpp_does_what_its_server_can_and_refuses_the_rest_by_name(
+    single: Running,
+) -> None:
+    """A schema, log probabilities and parts of a text; a member that it would ignore is refused."""
+
+    async def answer(number: int, **body: Any) -> pb.Result:
+        messages = [{"role": "user", "content": [{"type": "text", "text": "Age?"}]}]
+        content = json.dumps({"messages": messages, "max_tokens": 40, **body}).encode()
+        request = oip.ModelInferRequest(model_name="m", id="q")
+        request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+        request.raw_input_contents.append(len(content).to_bytes(4, "little") + content)
+        request.parameters["openai_path"].string_param = "/v1/chat/completions"
+        return await router.infer(request, number)
+
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    schema |= {"additionalProperties": False}
+    wanted = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    async with routed(single.spec.listen) as router:
+        obeyed = await answer(1, response_format=wanted, store=False, n=1)
+        stated = await answer(2, logprobs=True, top_logprobs=2, max_tokens=3)
+        refused = await answer(3, guided_json=schema)
+
+    (choice,) = json.loads(text_of(obeyed.response))["choices"]
+    assert list(json.loads(choice["message"]["content"])) == ["age"]
+    (choice,) = json.loads(text_of(stated.response))["choices"]
+    assert [len(each["top_logprobs"]) for each in choice["logprobs"]["content"]] == [2, 2, 2]
+    assert stated.receipt.output_tokens == 3
+    assert (refused.status, refused.field) == ("INVALID_ARGUMENT", "guided_json")
 
 
 async def test_slots_are_used_together_and_receipts_sum_to_the_ledgers_energy(
