@@ -95,8 +95,8 @@ async def test_llama_cpp_does_what_its_server_can_and_refuses_the_rest_by_name(
         request.parameters["openai_path"].string_param = "/v1/chat/completions"
         return await router.infer(request, number)
 
-    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
-    schema |= {"additionalProperties": False}
+    schema: dict[str, Any] = {"type": "object", "required": ["age"]}
+    schema |= {"properties": {"age": {"type": "integer"}}, "additionalProperties": False}
     wanted = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     async with routed(single.spec.listen) as router:
         obeyed = await answer(1, response_format=wanted, store=False, n=1)
