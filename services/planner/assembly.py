@@ -74,7 +74,7 @@ class Planner:
             self.agents.forget,
             local=deployment.tls is None and not (deployment.access and deployment.access.insecure),
         )
-        self.routers = RouterSessions(state)
+        self.routers = RouterSessions(state, self.agents.give_up)
         environment = LiveEnvironment(
             store, account_writer, self.publisher, self.agents, self.routers, self.leading
         )

@@ -182,6 +182,7 @@ class _Router:
         )
         self.streams = WorkerStreams(link, self._clock)
         self._predictor = self._predictor_client(deployment)
+        self._report_due = asyncio.Event()
         self.engine = Engine(
             ModelRegistry.at_start(deployment, self._carbon),
             self.streams.connect,
@@ -190,6 +191,7 @@ class _Router:
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,
             quotas=Quotas(self._settings.quotas) if self._settings.quotas else None,
+            on_loss=self._report_due.set,
         )
         self.inference = InferenceServicer(
             self.engine, self._clock, self._settings, deployment.log_level
@@ -200,7 +202,6 @@ class _Router:
         file = self._settings.routing_file
         self._file = None if file is None else RoutingFile(file)
         self._reported_s = self._clock.monotonic()
-        self._swapped = asyncio.Event()
         self._routed = asyncio.Event()
 
     def _account(self, routes: ModelRoutes) -> Account:
@@ -250,7 +251,10 @@ class _Router:
                 tasks.create_task(work, name=f"router.{name}")
                 for name, work in (
                     ("routes", watch_routes(planner, self._use, self._note, self.config, clock)),
-                    ("load", report_load(planner, self._report, self._swapped, interval_s, clock)),
+                    (
+                        "load",
+                        report_load(planner, self._report, self._report_due, interval_s, clock),
+                    ),
                     ("carbon", self._carbon.follow(carbon, clock)),
                     ("health", self._report_ready(server)),
                 )
@@ -288,7 +292,7 @@ class _Router:
             if self._file is not None:
                 self._file.put(table)
         self._routed.set()
-        self._swapped.set()
+        self._report_due.set()
 
     def _note(self, readiness: Readiness) -> None:
         self.engine.registry.readiness = readiness

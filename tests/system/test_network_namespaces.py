@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from benchmarks._secured import secure
-from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest
+from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, GetPlanRequest
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from cinquefoil.router.v1.router_pb2 import GetStatusRequest
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
@@ -23,12 +24,15 @@ from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config import Tls
 from services.kit.config.loader import load
 from services.kit.rpc import dial
+from services.kit.telemetry import logs
 from services.local.pki import Identity
 from services.local.up.health import until_answering
 from services.local.up.process import Program
 from services.local.up.suite import Suite
 from tests.support.cli.fake_services import cinquefoil
 from tests.support.worker.worker_process import infer_request, save_model
+
+log = logs.get("test")
 
 ID = os.getpid()
 NET = f"10.{200 + ID // 256 % 50}.{ID % 256}"
@@ -92,16 +96,21 @@ class Pod:
         """Take its network down, without any notice."""
         ip("link set eth0 down", namespace=self.namespace)
 
+    def mend(self) -> None:
+        """Bring its network up again."""
+        gateway = f"{NET}.{4 * self.number + 1}"
+        ip("link set eth0 up", f"route add default via {gateway}", namespace=self.namespace)
+
     def agent(self, config: Path, tls: Tls | None) -> Program:
         """Return its agent, with the environment that the chart gives a pod."""
         environment = [
             f"CINQUEFOIL_NODE__NAME={self.name}",
             f"CINQUEFOIL_NODE__ADDRESS={self.address}:8463",
         ]
-        for key, file in {"CERTIFICATE_FILE": "crt", "KEY_FILE": "key"}.items():
-            path = f"{config.parent}/pki/{{service}}/joined/tls.{file}"
-            environment.append(f"CINQUEFOIL_TLS__{key}={path}")
-        environment.append(f"CINQUEFOIL_TLS__CA_FILE={config.parent}/pki/{{service}}/joined/ca.crt")
+        folder = f"{config.parent}/pki/{{service}}/joined"
+        files = {"CERTIFICATE_FILE": "tls.crt", "KEY_FILE": "tls.key", "CA_FILE": "ca.crt"}
+        if tls is not None:
+            environment += [f"CINQUEFOIL_TLS__{key}={folder}/{files[key]}" for key in files]
         command = (sys.executable, "-P", "-m", "services.cli", "gpuagent", "serve", "--join")
         inside = ("ip", "netns", "exec", self.namespace, "env", *environment)
         argv = (*inside, *command, "--with-parent", "--config", str(config))
@@ -230,3 +239,66 @@ async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
     assert shown.status == 0, shown.err
     assert {each["node"] for each in json.loads(shown.out)["gpus"]} == {"a", "b"}
     assert config.read_bytes() == before
+
+
+@pytest.mark.system
+@pytest.mark.timeout(240)
+async def test_a_machine_that_is_cut_off_is_replaced_before_requests_are_lost(
+    tmp_path: Path, pods: list[Pod]
+) -> None:
+    """Connections stay half-open, without FIN or RST, and a free machine serves in time.
+
+    None of the requests, which may take 10 s, is lost; when the machine is back, no GPU and no
+    segment has two owners.
+    """
+    a, b, _ = pods
+    config = deployment(tmp_path)
+    document = yaml.safe_load(config.read_text())
+    document["access"] = {"insecure": True}
+    document["planner"]["triggers"] = {"settle_s": 0.2}  # the others are as shipped
+    document["router"] = {"listen": f"{HOST}:8464", "http_listen": ""}
+    document["models"]["m"].update(replicas_min=1, spread="gpu")
+    config.write_text(yaml.safe_dump(document))
+    settings = load(config)
+    async with AsyncExitStack() as stack:
+        agents = [pod.agent(config, None) for pod in (a, b)]
+        suites = (Suite.of(config, tmp_path / "logs"), Suite(agents, tmp_path / "logs"))
+        await asyncio.gather(*(stack.enter_async_context(each) for each in suites))
+        planner = PlannerServiceStub(await stack.enter_async_context(dial(settings.planner.dial)))
+        channel = await stack.enter_async_context(dial(settings.router.dial))
+        router = GRPCInferenceServiceStub(channel)
+        await asyncio.wait_for(until_answering(settings.router.dial, None), 20)
+
+        async def serving_pods() -> set[str]:
+            """Return the nodes with segments that serve, as the newest plan has them."""
+            plan = (await planner.GetPlan(GetPlanRequest())).plan
+            return {each.node for each in plan.segments}
+
+        async def answer() -> float:
+            began_s = time.monotonic()
+            await router.ModelInfer(infer_request([[1.0, 2.0]]), timeout=10)
+            return time.monotonic() - began_s
+
+        await answer()
+        (serves,) = [pod for pod in (a, b) if pod.name in await serving_pods()]
+        requests = []
+        serves.cut()
+        for _ in range(100):
+            requests.append(asyncio.create_task(answer()))
+            await asyncio.sleep(0.1)
+        took_s = await asyncio.gather(*requests)
+        after = await serving_pods()
+        serves.mend()
+        while True:  # it joins again, with what runs there
+            fleet = await planner.GetFleet(GetFleetRequest())
+            if all(each.connected for each in fleet.nodes):
+                break
+            await answer()
+        log.info("cut off", first_s=took_s[0], longest_s=max(took_s))
+
+    assert after == {pod.name for pod in (a, b)} - {serves.name}
+    assert max(took_s) < 10.0
+    owned = [gpu.uuid for each in fleet.nodes for gpu in each.node.gpus]
+    segments = [each.spec.segment_id for node in fleet.nodes for each in node.node.segments]
+    assert len(owned) == len(set(owned)) == 2
+    assert len(segments) == len(set(segments))

@@ -1,10 +1,12 @@
 """Open streams of agents, which send reports and results and receive steps."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import (
     AsyncIterator,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -46,6 +48,12 @@ _BOOKED_PER_S: Final = 25.0
 _BOOKED_AT_ONCE: Final = 50
 """Nodes whose energy is booked per second, and together; large fleets are booked in turns."""
 
+_SILENT_S: Final = 2.0
+"""Silence of an agent, which reports its meters twice a second, after which it may be lost, s."""
+
+_MISSED_REPORTS: Final = 4
+"""Usual intervals between an agent's reports after which it counts as silent."""
+
 _Unbooked = dict[str, tuple[inventory_pb2.GpuEnergy, datetime]]
 """Latest accounts of a node's GPUs by UUID, and their arrival times."""
 
@@ -56,15 +64,18 @@ RecordEnergy = Callable[[str, Mapping[str, energy.EnergyCounters]], None]
 class AgentSession:
     """One agent's stream, from its first report until either side ends it."""
 
-    def __init__(self, node: str, owner: str) -> None:
+    def __init__(self, node: str, owner: str, now_s: float) -> None:
         """Open the stream of a node's agent.
 
         Args:
             node: Name of the node.
             owner: Identity of the agent, or its host where identities are not checked.
+            now_s: Time of its first message, monotonic, s.
         """
         self.node = node
         self.owner = owner
+        self.heard_s = now_s
+        self._interval_s = math.inf  # usual, between messages
         self._responses: asyncio.Queue[planner_pb2.JoinResponse | None] = asyncio.Queue()
         self._pending: dict[str, asyncio.Future[steps_pb2.StepResult]] = {}
         self._error: ServiceError | None = None
@@ -86,6 +97,17 @@ class AgentSession:
         finally:
             self._pending.pop(step.step_id, None)
         return answer
+
+    def hear(self, now_s: float) -> None:
+        """Note the time of a message, monotonic, s."""
+        interval_s, self.heard_s = now_s - self.heard_s, now_s
+        known = math.isfinite(self._interval_s)
+        self._interval_s = (self._interval_s + interval_s) / 2 if known else interval_s
+
+    def left_s(self, now_s: float) -> float:
+        """Return when the agent of an ended stream left: it may have been silent before."""
+        silent = now_s - self.heard_s > max(_SILENT_S, _MISSED_REPORTS * self._interval_s)
+        return self.heard_s if silent else now_s
 
     def resolve(self, result: steps_pb2.StepResult) -> None:
         """Deliver the result of a step; that of an older rollout's step is dropped."""
@@ -182,7 +204,8 @@ class AgentSessions:
         """
         if not first.HasField("node"):
             raise InvalidArgument.at("node", "required in the first request")
-        session = AgentSession(first.node.name, agent.name or host)
+        now_s = self._clock.monotonic()
+        session = AgentSession(first.node.name, agent.name or host, now_s)
         older = self._sessions.get(session.node)
         if self._nodes.in_file(session.node):  # admission has checked the others
             _check_identity(session, agent)
@@ -204,6 +227,7 @@ class AgentSessions:
         """
         if self._sessions.get(session.node) is not session:
             return  # a late message of a stream that was replaced
+        session.hear(self._clock.monotonic())
         if request.HasField("node"):
             if request.node.name != session.node:
                 raise InvalidArgument.at(
@@ -217,8 +241,28 @@ class AgentSessions:
         session.close()
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
-            self._fleet.leave(session.node, self._clock.monotonic())
+            self._fleet.leave(session.node, session.left_s(self._clock.monotonic()))
             _log.info("node left", node=session.node)
+            self._state.changed.notify()
+
+    def give_up(self, unreachable: Collection[str]) -> None:
+        """Give up the nodes whose workers no router reaches, and whose agents are silent.
+
+        An agent that is heard again joins again, with all that runs there.
+
+        Args:
+            unreachable: Segments that no router reaches.
+        """
+        now_s = self._clock.monotonic()
+        for node in self._fleet.unreachable(unreachable):
+            session = self._sessions.get(node)
+            if session is not None:
+                if now_s - session.heard_s < _SILENT_S:
+                    continue
+                del self._sessions[node]
+                session.close(Unavailable(f"node {node} is silent, and no router reaches it"))
+            self._fleet.lose(node, now_s)
+            _log.warning("node lost: its agent is silent, and no router reaches it", node=node)
             self._state.changed.notify()
 
     async def perform(self, node: str, step: steps_pb2.Step, timeout_s: float) -> None:

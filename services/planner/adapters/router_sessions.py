@@ -1,7 +1,7 @@
 """Connected routers: their reports, and the routing table that each uses."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,10 @@ _RETURN_S: Final = 2.0
 _RESTART_S: Final = 10.0
 """Time in which the last router that left may return, s; a restart takes 2 to 9 s."""
 
+_MISSED_REPORTS: Final = 2
+_REPORT_LATE_S: Final = 1.0
+"""Intervals, and time beyond, after which a silent router's last report is history, s."""
+
 _log = logs.get("routers")
 
 
@@ -34,6 +38,9 @@ class RouterSession:
         answers: Number of answers and their latency at the percentile, s, in its newest window, by
             model.
         clamped: Whether one of its reports was cut.
+        heard_s: Time of its last report, monotonic, s.
+        interval_s: Longest time between its reports, s.
+        unreachable: Segments of which it reaches no worker.
     """
 
     router_id: str = ""
@@ -42,13 +49,24 @@ class RouterSession:
     tokens: Mapping[str, Tokens] = field(default_factory=dict)
     answers: dict[str, tuple[int, float]] = field(default_factory=dict)
     clamped: bool = False
+    heard_s: float = -math.inf
+    interval_s: float = 0.0
+    unreachable: frozenset[str] = frozenset()
 
 
 class RouterSessions:
-    """Open streams of routers."""
+    """Open streams of routers.
 
-    def __init__(self, state: ClusterState) -> None:
+    Args:
+        state: State of the cluster.
+        give_up: Receives the segments that no router reaches, with each report.
+    """
+
+    def __init__(
+        self, state: ClusterState, give_up: Callable[[frozenset[str]], None] = lambda _: None
+    ) -> None:
         self._state = state
+        self._give_up = give_up
         self._links: set[RouterSession] = set()
         self._sums: dict[
             str, tuple[int, float]
@@ -93,13 +111,27 @@ class RouterSessions:
         link.covered_s = max(link.covered_s + report.window_s, now_s - LATE_S)
         link.tokens = {**link.tokens, **report.tokens}
         link.router_id, link.revision = report.router_id, report.revision
+        link.heard_s, link.unreachable = now_s, report.unreachable
+        link.interval_s = max(link.interval_s, report.window_s)
         self._links.add(link)
         for model, latency_s in report.latency_s.items():
             self._add(model, link.answers.get(model, (0, 0.0)), -1)
             link.answers[model] = (sum(report.by_variant.get(model, {}).values()), latency_s)
             self._add(model, link.answers[model], 1)
         self._state.update_load(report)
+        if report.unreachable:
+            self._give_up(self._unreachable(now_s))
         return report
+
+    def _unreachable(self, now_s: float) -> frozenset[str]:
+        """Return the segments of which no router that still reports reaches a worker."""
+        return frozenset.intersection(
+            *(
+                link.unreachable
+                for link in self._links
+                if now_s - link.heard_s <= _MISSED_REPORTS * link.interval_s + _REPORT_LATE_S
+            )
+        )
 
     def latency_s(self) -> dict[str, float]:
         """Return the latency at the SLO's percentile over all routers, by model, s.

@@ -7,7 +7,7 @@ could be carried out there.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -85,6 +85,7 @@ class Node:
 class _Member:
     node: Node | None
     left_s: float | None  # monotonic time its stream broke; None: connected
+    lost: bool = False  # no router reaches it either: it is not waited for
     routed: NodeRoutes | None = None  # None: nothing serves there
 
 
@@ -99,6 +100,7 @@ class Fleet:
         owners_revision: Increases with every change of them.
         revision: Increases with every change of a node, its GPUs or its segments.
         routed_revision: Increases with those changes that affect routes.
+        membership: Increases when a node joins, leaves or is lost.
         first_join_s: Time of the first report; infinite: none came yet.
     """
 
@@ -123,6 +125,7 @@ class Fleet:
         self.routed_revision = 0
         self._rerouted: dict[str, int] = {}  # by node: its routes are as of that revision
         self._all_rerouted = 0
+        self.membership = 0
         self.first_join_s = math.inf
         self._returned_s = -math.inf  # the last node came back since a restart
 
@@ -210,7 +213,7 @@ class Fleet:
                 back unchanged changes no route.
         """
         for name in planned.keys() & self.settings.keys():
-            self._members.setdefault(name, _Member(None, now_s, (routed or {}).get(name)))
+            self._members.setdefault(name, _Member(None, now_s, routed=(routed or {}).get(name)))
             self._own(name, planned[name])
 
     def report(self, node: Node, now_s: float) -> bool:
@@ -235,6 +238,8 @@ class Fleet:
         if before is not None and before.left_s is None and before.node == node:
             return False
         self._check_identities(node)
+        if before is None or before.left_s is not None:
+            self.membership += 1
         self._forget(self.node(node.name))
         if gained := {gpu.uuid: node.name for gpu in node.gpus if gpu.uuid not in self.owners}:
             self.owners |= gained
@@ -242,7 +247,7 @@ class Fleet:
         if before is not None and before.node is None:
             self._returned_s = now_s
         routed = self._routed(node)
-        self._members[node.name] = _Member(node, None, routed)
+        self._members[node.name] = _Member(node, None, routed=routed)
         self._running.update((run.spec.segment_id, run) for run in node.segments)
         self._own(node.name, (run.spec.segment_id for run in node.segments))
         self.revision += 1
@@ -298,7 +303,27 @@ class Fleet:
         """Record that a node's stream broke."""
         if name in self._members:
             self._members[name].left_s = now_s
+            self.membership += 1
             self.revision += 1
+
+    def unreachable(self, segment_ids: Collection[str]) -> list[str]:
+        """Return the nodes, not yet lost, all of whose serving segments are among these."""
+        return [
+            name
+            for name, member in self._members.items()
+            if member.routed is not None
+            and not member.lost
+            and all(each in segment_ids for each in member.routed.endpoints)
+        ]
+
+    def lose(self, name: str, now_s: float) -> None:
+        """Record that a node cannot be reached by anybody: plans are made without it at once."""
+        member = self._members[name]
+        member.lost = True
+        if member.left_s is None:
+            member.left_s = now_s
+        self.membership += 1
+        self.revision += 1
 
     def connected(self, name: str) -> bool:
         """Return whether a node's stream is open."""
@@ -320,7 +345,9 @@ class Fleet:
         joined = self.settings.join is None and all(name in self._members for name in self.settings)
         waits = [0.0 if joined else self.first_join_s + self._settle_s - now_s]
         for name, member in self._members.items():
-            if member.left_s is not None and (leavers or not self.leaves(name)):
+            if member.left_s is None or member.lost:
+                continue
+            if leavers or not self.leaves(name):
                 waits.append(self._given_up_s(name, member.left_s) - now_s)
         return max(0.0, *waits)
 
@@ -331,7 +358,9 @@ class Fleet:
         could be carried out there.
         """
         for name, member in sorted(self._members.items()):
-            lost = member.left_s is not None and now_s >= member.left_s + self._lost_after_s(name)
+            lost = member.lost or (
+                member.left_s is not None and now_s >= member.left_s + self._lost_after_s(name)
+            )
             if member.node is not None and self.settings[name].controlled and not lost:
                 yield member.node
 

@@ -36,6 +36,7 @@ class LoadReport:
         first_second: Unix second that the first of `arrivals_per_s` counts.
         arrivals_per_s: Requests that arrived in each second that ended since the last report, by
             model; empty: not known.
+        unreachable: Segments of which the router reaches no worker.
     """
 
     router_id: str
@@ -50,6 +51,7 @@ class LoadReport:
     tokens: Mapping[str, Tokens] = field(default_factory=dict)
     first_second: int = 0
     arrivals_per_s: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    unreachable: frozenset[str] = frozenset()
 
 
 def bounded(

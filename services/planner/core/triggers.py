@@ -43,7 +43,7 @@ class Trigger:
         kind: Kind of cause.
         reason: A sentence for people.
         needed: The objective may be missed without another plan; else it only gains.
-        urgent: No waiting time applies: an agent waits for the plan.
+        urgent: No waiting time applies: capacity in use was lost, or an agent waits for the plan.
     """
 
     kind: Kind
@@ -201,19 +201,22 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
     differing = before.gpus.items() ^ now.gpus.items() if before.gpus != now.gpus else ()
     changed = sorted({node for (node, _), _ in differing})
     had, has = _gpus_of(changed, before), _gpus_of(changed, now)
+    serving = {spec.gpu_uuid for spec in before.segments} if changed else set[str]()
     for node in changed:
         old, new = Counter(had[node].values()), Counter(has[node].values())
         if old != new:
             leaves = any(gpu in before.gpus for gpu in now.leaving if gpu[0] == node)
+            lost = not serving.isdisjoint(had[node].keys() - has[node].keys())
             what = f"fleet: {node} {_gpus(old)} -> {_gpus(new)}"
-            yield Trigger(Kind.FLEET, what, urgent=leaves)
+            yield Trigger(Kind.FLEET, what, urgent=leaves or lost)
         elif had[node].keys() != has[node].keys():
             yield Trigger(Kind.FLEET, f"fleet: {node} has other GPUs")
     for node in sorted((before.cordoned - now.cordoned) & {name for name, _ in now.gpus}):
         yield Trigger(Kind.FLEET, f"fleet: {node} may be used again", needed=False)
     missing, extra = before.segments - now.segments, now.segments - before.segments
     if missing:
-        yield Trigger(Kind.FLEET, f"fleet: {_names(missing)} should run and does not")
+        what = f"fleet: {_names(missing)} should run and does not"
+        yield Trigger(Kind.FLEET, what, urgent=True)
     if extra:
         yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
     for model, variant in sorted(now.blocked - before.blocked):

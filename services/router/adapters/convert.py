@@ -104,6 +104,7 @@ def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.Re
             for dispatcher in engine.registry
         ],
         first_second=seconds.start,
+        unreachable_segments=sorted(engine.registry.unreachable()),
     )
     report.window.FromNanoseconds(int(window_s * 1e9))
     return report

@@ -108,7 +108,8 @@ async def report_load(
     Args:
         channel: Channel to the planner.
         report: Makes a report, and begins the next window.
-        changed: Set when a report is due at once: a new routing table is in use.
+        changed: Set when a report is due at once: a new routing table is in use, or a worker
+            cannot be reached any more.
         interval_s: Longest time between reports, s.
         clock: Time.
     """

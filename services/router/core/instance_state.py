@@ -25,6 +25,7 @@ class InstanceState:
         server: Address of its model's server, where that is not its own; "": it is, or none.
         adapters: Adapters of its model that it has loaded.
         up: The worker said hello and its stream is open.
+        lost: Its stream broke, or could not be opened, and has not been open since.
         draining: The worker takes no more requests.
         leaving: It has left the routing table.
         in_flight: Requests that it holds, by number; each takes a credit.
@@ -46,6 +47,7 @@ class InstanceState:
     server: str = ""
     adapters: frozenset[str] = frozenset()
     up: bool = False
+    lost: bool = False
     draining: bool = False
     leaving: bool = False
     in_flight: dict[int, PendingRequest] = field(default_factory=dict)

@@ -139,6 +139,16 @@ class ModelRegistry:
 
     # ---- pipelines -----------------------------------------------------------------------------
 
+    def unreachable(self) -> set[str]:
+        """Return the segments of the table of which no worker can be reached."""
+        lost, others = set[str](), set[str]()
+        for first in self:
+            for dispatcher in self.dispatchers(first.routes.model):
+                for state in dispatcher.states.values():
+                    if not state.leaving:
+                        (lost if state.lost else others).add(state.instance.segment_id)
+        return lost - others
+
     def settle(self, name: str, now_s: float = 0.0) -> list[Decision]:
         """Open and close the stages of a model's pipelines after an event at one of them."""
         stages = self._stages.get(name)

@@ -100,6 +100,7 @@ class DecisionExecutor:
         accounts: By model; kept when a model leaves the table.
         hellos: The newest hello of any worker, by model.
         numbers: Numbers of requests, of clients and of later stages.
+        on_loss: Called when a worker cannot be reached any more.
     """
 
     registry: ModelRegistry
@@ -111,6 +112,7 @@ class DecisionExecutor:
     accounts: dict[str, Account] = field(default_factory=dict)
     hellos: dict[str, Hello] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    on_loss: Callable[[], None] = lambda: None
     _stage_metadata: StageMetadata = field(default_factory=StageMetadata)
     _streams: dict[InstanceId, _OpenStream] = field(default_factory=dict)
 
@@ -151,7 +153,12 @@ class DecisionExecutor:
             instance: The worker's instance.
             unseen: Numbers of requests that never left.
         """
+        stream = self._streams.get(instance.id)
+        before = stream and stream.dispatcher.states.get(instance.id)
+        reached = before is not None and not before.lost
         self._report(instance, Dispatcher.down, unseen)
+        if reached:
+            self.on_loss()
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:
         """Take results of the worker."""

@@ -60,6 +60,7 @@ class Engine:
         clock: Time.
         default_timeout_s: Time limit of requests without a deadline.
         quotas: Request quotas of clients; None: no limit.
+        on_loss: Called when a worker cannot be reached any more.
 
     Attributes:
         registry: The models.
@@ -78,6 +79,7 @@ class Engine:
         clock: Clock,
         default_timeout_s: float,
         quotas: Quotas | None = None,
+        on_loss: Callable[[], None] = lambda: None,
     ) -> None:
         self.registry = registry
         self.closing = asyncio.Event()
@@ -90,6 +92,7 @@ class Engine:
             end=self._end,
             call_later=lambda *call: asyncio.get_running_loop().call_later(*call),
             monotonic=clock.monotonic,
+            on_loss=on_loss,
         )
         self.accounts: Mapping[str, Account] = self._executor.accounts
         self.hellos: Mapping[str, Hello] = self._executor.hellos

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, cast
 
 import grpc
@@ -55,9 +55,11 @@ class Router:
         late: int = 0,
         variant: str = "large",
         latency_s: float = 0.125,
+        unreachable: Collection[str] = (),
     ) -> None:
         report = planner_pb2.ReportLoadRequest(router_id=self._router_id, routing_revision=revision)
         report.window.FromMilliseconds(int(window_s * 1000))
+        report.unreachable_segments.extend(unreachable)
         load = report.models.add(model="digits", arrivals=arrivals, answered=arrivals, late=late)
         load.latency_s.update({"95": latency_s})
         load.answered_by_variant.update({variant: arrivals})

@@ -266,12 +266,29 @@ def test_gpus_that_come_back_count_where_the_plan_falls_short() -> None:
     assert found.reason == "fleet: node-b away -> 1 x t4"
 
 
-def test_gpus_that_leave_are_planned_without_at_once() -> None:
-    """Their agent waits for the plan; GPUs that are merely away wait for the interval."""
-    gone = replace(SEEN, gpus={})
-    leaving = replace(gone, leaving=frozenset({("node-a", "GPU-a")}))
-    away, leaves = cause(SEEN, gone, SETTINGS), cause(SEEN, leaving, SETTINGS)
+UNUSED = replace(SEEN, segments=frozenset())
 
-    assert away is not None
-    assert leaves is not None
-    assert (wait_s(away, 10.0, SETTINGS), wait_s(leaves, 10.0, SETTINGS)) == (20.0, 0.0)
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected_s"),
+    [
+        pytest.param(SEEN, replace(SEEN, gpus={}), 0.0, id="a GPU in use is lost"),
+        pytest.param(SEEN, UNUSED, 0.0, id="a segment is lost"),
+        pytest.param(UNUSED, replace(UNUSED, gpus={}), 20.0, id="a free GPU is away"),
+        pytest.param(
+            UNUSED,
+            replace(UNUSED, gpus={}, leaving=frozenset({("node-a", "GPU-a")})),
+            0.0,
+            id="its agent waits for the plan",
+        ),
+        pytest.param(SEEN, replace(SEEN, gpus=MORE), 20.0, id="a GPU is new"),
+    ],
+)
+def test_a_loss_of_what_serves_is_urgent_and_a_gain_is_not(
+    before: Observation, now: Observation, expected_s: float
+) -> None:
+    """Requests without an instance wait for no interval."""
+    found = cause(before, now, SETTINGS)
+
+    assert found is not None
+    assert wait_s(found, 10.0, SETTINGS) == expected_s

@@ -1876,6 +1876,7 @@ class ReportLoadRequest(_message.Message):
     WINDOW_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     FIRST_SECOND_FIELD_NUMBER: _builtins.int
+    UNREACHABLE_SEGMENTS_FIELD_NUMBER: _builtins.int
     router_id: _builtins.str
     """Required. Unique name of the router process."""
     routing_revision: _builtins.int
@@ -1890,6 +1891,12 @@ class ReportLoadRequest(_message.Message):
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelLoad]:
         """One entry per model that the router knows."""
 
+    @_builtins.property
+    def unreachable_segments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Segments of the routing table in use of which no worker can be reached: their streams broke, or
+        could not be opened.
+        """
+
     def __init__(
         self,
         *,
@@ -1898,10 +1905,11 @@ class ReportLoadRequest(_message.Message):
         window: _duration_pb2.Duration | None = ...,
         models: _abc.Iterable[Global___ModelLoad] | None = ...,
         first_second: _builtins.int = ...,
+        unreachable_segments: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_second", b"first_second", "models", b"models", "router_id", b"router_id", "routing_revision", b"routing_revision", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_second", b"first_second", "models", b"models", "router_id", b"router_id", "routing_revision", b"routing_revision", "unreachable_segments", b"unreachable_segments", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -107,4 +107,5 @@ def load_from(
         arrivals_per_s={
             load.model: load.arrivals_per_s for load in message.models if load.arrivals_per_s
         },
+        unreachable=frozenset(message.unreachable_segments),
     )

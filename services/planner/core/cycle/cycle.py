@@ -22,6 +22,7 @@ from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
 from services.planner.core.cycle.planning import Planning, Undecided
 from services.planner.core.cycle.rollout_executor import StepFailed
 from services.planner.core.decide import Snapshot, frontier_of, pose, staying
+from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.text_lengths import TextLength, eased
 from services.planner.core.maintenance import holding
 from services.planner.core.online_search.corrected_profile import learned, slower
@@ -104,12 +105,17 @@ class DecisionCycle:
             except (Unavailable, StepFailed, Undecided) as error:
                 self._environment.log.warning("no plan came true", error=str(error))
                 delay_s = self._backoff.next_s()
-                await self._state.changed.until(self._ordered, delay_s)
+                await self._state.changed.until(self._others_than(self._state.fleet), delay_s)
             else:
                 self._backoff.reset()
 
     def _ordered(self) -> bool:
         return bool(self._orders)
+
+    def _others_than(self, fleet: Fleet) -> Callable[[], bool]:
+        """Return whether an order waits, or nodes have joined or left since this call."""
+        membership = fleet.membership
+        return lambda: self._ordered() or fleet.membership != membership
 
     # ---- causes --------------------------------------------------------------------------------
 

@@ -286,7 +286,7 @@ class Dispatcher(Assignment):
         if state is None:
             return []
         self._see(now_s)
-        state.up, state.draining, state.credits = True, False, hello.credits
+        state.up, state.lost, state.draining, state.credits = True, False, False, hello.credits
         state.in_batches, state.kv_tokens_per_credit = hello.in_batches, hello.kv_tokens_per_credit
         state.server, state.adapters = hello.server, frozenset(hello.adapters)
         state.prefixes.clear()
@@ -336,6 +336,7 @@ class Dispatcher(Assignment):
             if number not in unseen and not state.draining:
                 pending.count_death()
             decisions += self._return(pending, state, unseen=number in unseen)
+        state.lost = not state.draining
         state.up = state.draining = False
         return [*decisions, *self._refresh(), *self._leave(state)]
 
