@@ -54,6 +54,7 @@ class Fault:
 
 SERVICES = ("worker", "gpuagent", "planner", "carbon", "router")
 _DISKS = ("planner", "gpuagent") if os.geteuid() == 0 else ()  # to mount is root's
+_MACHINES = ("gpuagent",) if os.geteuid() == 0 else ()  # as are network namespaces
 _CLOCKS = ("planner", "gpuagent", "carbon", "router")
 _ENDS_THE_LEAD = ("kill -9", "SIGTERM", "SIGSTOP, SIGCONT")
 _KILL, _TERM = trouble.signalled(signal.SIGKILL), trouble.signalled(signal.SIGTERM)
@@ -75,6 +76,10 @@ FAULTS = (
     Fault("damaged journal, kill -9", "gpuagent", trouble.damaged_journal, drawn=False),
     Fault("damaged database, restored", "planner", trouble.damaged_database, drawn=False),
     *(Fault("clock +1 h, and back", name, trouble.clock_jump, needs="clock") for name in _CLOCKS),
+    *(
+        Fault("network of its machine cut", name, trouble.machine_cut, needs="namespaces")
+        for name in _MACHINES
+    ),
     Fault("restart", "postgresql", trouble.database_restart, needs="postgresql"),
     Fault("kill -9", "postgresql", trouble.database_killed, needs="postgresql"),
     Fault("read-only", "postgresql", trouble.database_read_only, needs="postgresql"),

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,7 @@ import numpy as np
 import yaml
 
 from benchmarks.chaos.books import End
+from benchmarks.chaos.namespaces import HOST, Namespace, namespaces
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.chaos.suite import VARIANTS, deployment, workers
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
@@ -63,6 +64,7 @@ class Site:
         proxies: In front of services, by name.
         images: File of the clients' images.
         postgres: The server of the planners' database; None: SQLite in `disk("planner")`.
+        machines: Network namespace of each node, by name; empty: they share this machine's.
     """
 
     suite: Suite
@@ -71,6 +73,7 @@ class Site:
     proxies: Mapping[str, Proxy]
     images: Path
     postgres: Any = None
+    machines: Mapping[str, Namespace] = field(default_factory=dict)
 
     def disk(self, service: str) -> Path:
         """Return where a service writes: of an agent "gpuagent-<node>"; a tmpfs for root."""
@@ -179,15 +182,16 @@ async def site(folder: Path, needs: str = "") -> AsyncIterator[Site]:
     Args:
         folder: For everything.
         needs: "clock": each service's wall clock can be set (`Site.set_clock`); "postgresql":
-            planners use one.
+            planners use one; "namespaces": each node is a network namespace.
     """
     model_family.train(folder / "models", lambda _: None, list(VARIANTS))
     config, router = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
     data = two_nodes(folder, router)
+    host = HOST if needs == "namespaces" else "127.0.0.1"
     for name in PROXIED:
-        data[name]["address"] = f"127.0.0.1:{free_port()}"
+        data[name]["address"] = f"{host}:{free_port()}"
     proxied = {name: data[name]["address"] for name in PROXIED}
-    second = f"127.0.0.1:{free_port()}"
+    second = f"{host}:{free_port()}"
     data["router"]["routing_file"] = str(folder / "routes.json")
     data["planner"] |= {"standby": True, "address": [proxied["planner"], second]}
     images = folder / "images.npy"
@@ -197,6 +201,11 @@ async def site(folder: Path, needs: str = "") -> AsyncIterator[Site]:
         if needs == "postgresql":
             postgres = stack.enter_context(postgresql())
             data["planner"]["database"] = str(postgres.get_uri())
+        machines = {}
+        if needs == "namespaces":
+            made = stack.enter_context(namespaces(list(data["nodes"])))
+            machines = {each.name: each for each in made}
+            _take_apart(data, machines)
         for disk in ("planner", *(f"state/{node}" for node in data["nodes"])):
             stack.enter_context(_disk(folder / disk))
         config.write_text(yaml.safe_dump(data))
@@ -212,9 +221,10 @@ async def site(folder: Path, needs: str = "") -> AsyncIterator[Site]:
         ]
         if needs == "clock":
             members = [_with_clock(each, folder) for each in members]
+        members = [_inside(each, machines) for each in members]
         suite = await stack.enter_async_context(Suite(members, folder / "logs"))
         await asyncio.wait_for(until_answering(router), SETTLE_S)
-        yield Site(suite, folder, router, proxies, images, postgres)
+        yield Site(suite, folder, router, proxies, images, postgres, machines)
 
 
 @contextmanager
@@ -253,6 +263,19 @@ def _with_clock(program: Program, folder: Path) -> Program:
     return replace(
         program, argv=(*program.argv[:at], str(script), str(file), *program.argv[at + 2 :])
     )
+
+
+def _take_apart(data: dict[str, Any], machines: Mapping[str, Namespace]) -> None:
+    """Give each node an address of its own."""
+    data["access"] = {"insecure": True}
+    for name, machine in machines.items():
+        data["nodes"][name] |= {"listen": f"{machine.address}:8463", "worker_host": machine.address}
+
+
+def _inside(program: Program, machines: Mapping[str, Namespace]) -> Program:
+    """Return a program that runs in its node's namespace."""
+    machine = machines.get(program.name.removeprefix("gpuagent-"))
+    return program if machine is None else replace(program, argv=(*machine.prefix, *program.argv))
 
 
 def _standby(config: Path, listen: str) -> Program:

@@ -47,6 +47,16 @@ async def cut_off(site: Site, service: str) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
+async def machine_cut(site: Site, service: str) -> None:
+    """Take the network of a machine that serves down, for long enough to be replaced."""
+    machine = site.machines[(await site.name(service)).removeprefix("gpuagent-")]
+    machine.cut()
+    try:
+        await asyncio.sleep(2 * PAUSE_S)
+    finally:
+        machine.mend()
+
+
 # ---- disks -------------------------------------------------------------------------------------
 
 

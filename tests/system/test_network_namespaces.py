@@ -2,20 +2,17 @@
 
 import asyncio
 import json
-import os
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
 from benchmarks._secured import secure
+from benchmarks.chaos.namespaces import HOST, Namespace, namespaces, unavailable
 from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, GetPlanRequest
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from cinquefoil.router.v1.router_pb2 import GetStatusRequest
@@ -34,101 +31,30 @@ from tests.support.worker.worker_process import infer_request, save_model
 
 log = logs.get("test")
 
-ID = os.getpid()
-NET = f"10.{200 + ID // 256 % 50}.{ID % 256}"
-HOST = f"{NET}.1"
 SHARED = "agents"  # the name in the certificates that pods share
 
 
-def unavailable() -> str:
-    """Return why there can be no network namespaces here; "": there can."""
-    if os.geteuid():
-        return "needs root: it makes network namespaces"
-    if shutil.which("ip") is None:
-        return "needs ip (Debian: iproute2)"
-    tried = subprocess.run(
-        ["ip", "netns", "add", f"cq{ID}"], capture_output=True, text=True, check=False
-    )
-    if tried.returncode:
-        return f"needs network namespaces: {tried.stderr.strip()}"
-    ip(f"netns del cq{ID}")
-    return ""
-
-
-def ip(*lines: str, namespace: str = "") -> None:
-    """Run commands of `ip`."""
-    inside = ["-n", namespace] if namespace else []
-    subprocess.run(["ip", *inside, "-batch", "-"], input="\n".join(lines), text=True, check=True)
-
-
-@dataclass(frozen=True)
-class Pod:
-    """A namespace whose one interface leads to this machine. Attributes: name, number."""
-
-    name: str
-    number: int
-
-    @property
-    def namespace(self) -> str:
-        return f"cq{ID}{self.name}"
-
-    @property
-    def address(self) -> str:
-        return f"{NET}.{4 * self.number + 2}"
-
-    def create(self) -> None:
-        outer, gateway = f"cq{ID}{self.name}", f"{NET}.{4 * self.number + 1}"
-        ip(
-            f"netns add {self.namespace}",
-            f"link add {outer} type veth peer name eth0 netns {self.namespace}",
-            f"addr add {gateway}/30 dev {outer}",
-            f"link set {outer} up",
-        )
-        ip(
-            "link set lo up",
-            f"addr add {self.address}/30 dev eth0",
-            "link set eth0 up",
-            f"route add default via {gateway}",
-            namespace=self.namespace,
-        )
-
-    def cut(self) -> None:
-        """Take its network down, without any notice."""
-        ip("link set eth0 down", namespace=self.namespace)
-
-    def mend(self) -> None:
-        """Bring its network up again."""
-        gateway = f"{NET}.{4 * self.number + 1}"
-        ip("link set eth0 up", f"route add default via {gateway}", namespace=self.namespace)
-
-    def agent(self, config: Path, tls: Tls | None) -> Program:
-        """Return its agent, with the environment that the chart gives a pod."""
-        environment = [
-            f"CINQUEFOIL_NODE__NAME={self.name}",
-            f"CINQUEFOIL_NODE__ADDRESS={self.address}:8463",
-        ]
-        folder = f"{config.parent}/pki/{{service}}/joined"
-        files = {"CERTIFICATE_FILE": "tls.crt", "KEY_FILE": "tls.key", "CA_FILE": "ca.crt"}
-        if tls is not None:
-            environment += [f"CINQUEFOIL_TLS__{key}={folder}/{files[key]}" for key in files]
-        command = (sys.executable, "-P", "-m", "services.cli", "gpuagent", "serve", "--join")
-        inside = ("ip", "netns", "exec", self.namespace, "env", *environment)
-        argv = (*inside, *command, "--with-parent", "--config", str(config))
-        return Program(f"agent-{self.name}", argv, f"{self.address}:8463", tls)
+def agent(pod: Namespace, config: Path, tls: Tls | None) -> Program:
+    """Return the agent of a pod, with the environment that the chart gives it."""
+    environment = [
+        f"CINQUEFOIL_NODE__NAME={pod.name}",
+        f"CINQUEFOIL_NODE__ADDRESS={pod.address}:8463",
+    ]
+    folder = f"{config.parent}/pki/{{service}}/joined"
+    files = {"CERTIFICATE_FILE": "tls.crt", "KEY_FILE": "tls.key", "CA_FILE": "ca.crt"}
+    if tls is not None:
+        environment += [f"CINQUEFOIL_TLS__{key}={folder}/{files[key]}" for key in files]
+    command = (sys.executable, "-P", "-m", "services.cli", "gpuagent", "serve", "--join")
+    argv = (*pod.prefix, "env", *environment, *command, "--with-parent", "--config", str(config))
+    return Program(f"agent-{pod.name}", argv, f"{pod.address}:8463", tls)
 
 
 @pytest.fixture
-def pods() -> Iterator[list[Pod]]:
+def pods() -> Iterator[list[Namespace]]:
     if why := unavailable():
         pytest.skip(why)
-    found = [Pod(name, number) for number, name in enumerate("abc")]
-    try:
-        for pod in found:
-            pod.create()
+    with namespaces("abc") as found:
         yield found
-    finally:
-        for pod in found:
-            subprocess.run(["ip", "netns", "del", pod.namespace], check=False, capture_output=True)
 
 
 def deployment(folder: Path) -> Path:
@@ -177,7 +103,7 @@ def deployment(folder: Path) -> Path:
 @pytest.mark.system
 @pytest.mark.timeout(240)
 async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
-    tmp_path: Path, pods: list[Pod]
+    tmp_path: Path, pods: list[Namespace]
 ) -> None:
     """Two join by themselves and serve; one loses its network; a third joins and is used.
 
@@ -200,7 +126,7 @@ async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
 
     async with AsyncExitStack() as stack:
         control = Suite.of(config, tmp_path / "logs")
-        agents = [pod.agent(config, operator) for pod in pods]
+        agents = [agent(pod, config, operator) for pod in pods]
         first = Suite(agents[:2], tmp_path / "logs", grace_s=0.5)
         third = Suite(agents[2:], tmp_path / "logs", grace_s=0.5)
         await asyncio.gather(*(stack.enter_async_context(each) for each in (control, first)))
@@ -216,7 +142,7 @@ async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
             instances = [each for model in found.models for each in model.instances]
             return {each.endpoint.rpartition(":")[0]: each.answered for each in instances}
 
-        async def serve_from(*expected: Pod) -> None:
+        async def serve_from(*expected: Namespace) -> None:
             """Send requests until workers of these pods have answered some; none may fail."""
             began = await answered()
             while True:
@@ -244,7 +170,7 @@ async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
 @pytest.mark.system
 @pytest.mark.timeout(240)
 async def test_a_machine_that_is_cut_off_is_replaced_before_requests_are_lost(
-    tmp_path: Path, pods: list[Pod]
+    tmp_path: Path, pods: list[Namespace]
 ) -> None:
     """Connections stay half-open, without FIN or RST, and a free machine serves in time.
 
@@ -261,7 +187,7 @@ async def test_a_machine_that_is_cut_off_is_replaced_before_requests_are_lost(
     config.write_text(yaml.safe_dump(document))
     settings = load(config)
     async with AsyncExitStack() as stack:
-        agents = [pod.agent(config, None) for pod in (a, b)]
+        agents = [agent(pod, config, None) for pod in (a, b)]
         suites = (Suite.of(config, tmp_path / "logs"), Suite(agents, tmp_path / "logs"))
         await asyncio.gather(*(stack.enter_async_context(each) for each in suites))
         planner = PlannerServiceStub(await stack.enter_async_context(dial(settings.planner.dial)))
