@@ -1,4 +1,4 @@
-"""Nodes that nobody reaches: routers' losses and an agent's silence together, over real gRPC."""
+"""Nodes that no service reaches: routers' losses and an agent's silence together, over real gRPC."""
 
 from __future__ import annotations
 
