@@ -7,9 +7,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from tests.support.fake_agent import Grid, Suite, active, deployment, planner, watch
-from tests.support.planner.planner_client import violated
+from tests.support.fake_agent import Grid, Suite, active, deployment, planner
+from tests.support.planner.planner_client import eventually, violated
 from tests.support.planner.planner_questions import Untouched, applied, calm, dry_run, error_of
 
 WhatIf = planner_pb2.WhatIf
@@ -236,21 +237,28 @@ async def test_a_proposal_is_refused_once_what_runs_is_another(suite: Suite) -> 
     assert "plan 2 took the place of plan 1 since the dry run" in (error.details() or "")
 
 
-async def test_a_proposal_is_refused_once_a_segment_is_gone(suite: Suite) -> None:
+async def test_a_proposal_is_refused_once_another_segment_runs(suite: Suite) -> None:
+    """Not one that is gone: that loss would lead to another plan at once."""
     await active(suite.stub, 1)
     stale = await dry_run(suite, strategy="co2opt")
-    gone, _ = suite.agent.segments.popitem()
+    another = inventory_pb2.SegmentSpec.FromString(
+        next(iter(suite.agent.segments.values())).SerializeToString()
+    )
+    another.segment_id = "another"
+    suite.agent.segments["another"] = another
     suite.agent.say()
-    await watch(suite.stub, lambda seen: gone not in routed(seen))
+
+    async def reported() -> bool:
+        fleet = await suite.stub.GetFleet(planner_pb2.GetFleetRequest())
+        segments = [each.spec.segment_id for node in fleet.nodes for each in node.node.segments]
+        return "another" in segments
+
+    await eventually(reported)
     async with Untouched(suite):
         error = await error_of(applied(suite, stale.proposal_id))
 
     assert (error.code(), violated(error)) == (Status.FAILED_PRECONDITION, "proposal_id")
     assert "what runs has changed since the dry run" in (error.details() or "")
-
-
-def routed(seen: planner_pb2.WatchResponse) -> set[str]:
-    return {each.segment_id for each in seen.routing.models[0].instances}
 
 
 @pytest.mark.parametrize("proposal_id", ["", "made-up"])
