@@ -76,7 +76,7 @@ class Span:
 
 
 YEAR: Final = Span(672, 12 * 672, 672)
-QUICK: Final = Span(48, 96, 96)
+QUICK: Final = Span(24, 48, 48)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +344,7 @@ def _moved(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
 # ---- fleet, models, loads, events --------------------------------------------------------------
 
 _GPU: Final = fleets.gpu_type("h100-80gb")
-_PEAK_RPS: Final = {"vision": 4000.0, "language": 9.0}
+_PEAK_RPS: Final = {"vision": 700.0, "language": 7.0}
 _BEST: Final = {
     "vision": max(accuracy for _, accuracy in fleets.EFFICIENTNET.values()),
     "language": max(accuracy for _, accuracy in LANGUAGE.values()),
@@ -352,7 +352,7 @@ _BEST: Final = {
 
 
 def _models(demand: Mapping[str, float], largest: bool) -> Iterator[Model]:
-    vision = fleets.efficientnet("vision", demand_rps=demand["vision"], slo_s=0.1)
+    vision = fleets.efficientnet("vision", demand_rps=demand["vision"], slo_s=0.3)
     variants = tuple(
         Variant(name, accuracy, LanguageProfile.of(parameters))
         for name, (parameters, accuracy) in LANGUAGE.items()
@@ -399,7 +399,7 @@ if __name__ == "__main__":
     parser = options("levers")
     parser.add_argument("--grids", type=Path, help="folder of hourly records, one per zone")
     parser.add_argument("--pairs", type=int, help="how many pairs of zones")
-    parser.add_argument("--quick", action="store_true", help="one pair, four days")
+    parser.add_argument("--quick", action="store_true", help="one pair, two days")
     given = parser.parse_args()
     records = given.grids or data_file("carbon_intensity") / "direct"
     span, pairs = (QUICK, given.pairs or 1) if given.quick else (YEAR, given.pairs)
