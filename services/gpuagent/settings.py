@@ -84,5 +84,5 @@ def worker_user_of(node: Node, name: str) -> tuple[int, int] | None:
 
 def sharing_of(node: Node, folder: Path, clock: Clock) -> SliceSharing:
     """Return how processes share a slice, with the files of MPS in `folder`."""
-    without = node.simulated is not None or node.cpu is not None
+    without = node.simulated is not None or node.cpu is not None or node.maker == "amd"
     return SliceSharing(clock, folder, node.mps or (None if without else Mps()))

@@ -123,8 +123,9 @@ class StepCosts:
     def time_s(self, clock: float, sequences: float, context: float, prompt: float) -> float:
         """Return the time of a step, s; see `step`."""
         decode, prefill, _ = self._ratios.get(clock) or self._at(clock)
-        time_s = step_s(self._steps, sequences, context) * decode
-        return (time_s + self._steps.prompt_token_s * prompt * prefill) * self._slowdown
+        fast_s = step_s(self._steps, sequences, context)
+        whole_s = step_s(self._steps, sequences, context, prompt) if prompt else fast_s
+        return (fast_s * decode + (whole_s - fast_s) * prefill) * self._slowdown
 
     def energy_j(self, clock: float, sequences: float, context: float, count: int) -> float:
         """Return the energy of steps without prompts, each with a token of context more, J.
@@ -184,10 +185,8 @@ def _simpson(function: Callable[[float], float], first: float, count: int) -> fl
 
 def kv_tokens(profile: LanguageProfile, shape: SliceShape, processes: int = 1) -> int:
     """Return the tokens of context that fit beside the weights of one process, >= 1."""
-    settings = profile.settings
-    weights_bytes = settings.parameters_b * settings.bytes_per_parameter * 1e9
-    free_bytes = _MEMORY_SHARE * shape.memory_bytes / processes - weights_bytes
-    return max(int(free_bytes / (settings.kv_kib_per_token * BYTES_PER_KIB)), 1)
+    free_bytes = _MEMORY_SHARE * shape.memory_bytes / processes - profile.weights_bytes
+    return max(int(free_bytes / (profile.settings.kv_kib_per_token * BYTES_PER_KIB)), 1)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,9 @@ CLOCK_RATIOS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
 """Clocks at which the profile is sampled; in between, costs are linear."""
 
 
+VISIBLE: Final = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES"}
+"""Variables that limit a process to GPUs, given by UUID."""
+
 ONNX_PROVIDERS: Final = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 """ONNX Runtime's names of the providers that the deployment file may request."""
 
@@ -131,7 +134,7 @@ class WorkerConfigBuilder:
             slice_uuid=slice_uuid,
             costs=self._costs(network, shape, spec),
             charged=self.simulated,
-            provider=network.gpu_provider if on_gpu else "CPUExecutionProvider",
+            provider=_provider(network, gpu) if on_gpu else "CPUExecutionProvider",
             runtime=network.runtime,
             slo=network.slo,
             passes_on=network.passes_on,
@@ -140,7 +143,7 @@ class WorkerConfigBuilder:
             gpu_uuids=uuids,
         )
         if on_gpu:  # a process sees a MIG slice only by its UUID, and no more than one
-            environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+            environment = {VISIBLE[gpu.model.maker]: ",".join(uuids)}
         else:
             environment = {"OMP_NUM_THREADS": str(threads)} if threads > 1 else {}
         return WorkerConfig(
@@ -155,6 +158,10 @@ class WorkerConfigBuilder:
             if self.simulated:
                 raise
             return None
+
+
+def _provider(network: Network, gpu: GpuInfo) -> str:
+    return "MIGraphXExecutionProvider" if gpu.model.maker == "amd" else network.gpu_provider
 
 
 def _slice_uuid(gpu: GpuInfo, spec: SegmentSpec) -> str:

@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self, TypeVar
 
 from services.gpuagent.core.gpu_info import GpuReading
+from services.gpuagent.devices.amd_gpus import AmdGpus
 from services.gpuagent.devices.cpu.cores import CpuCores
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import ServiceError
 
-Devices = NvmlGpus | CpuCores
+Devices = NvmlGpus | AmdGpus | CpuCores
 """The devices of one node, by UUID; `NvmlGpus` documents the methods and their errors."""
 
 _READING_S: Final = 2.0

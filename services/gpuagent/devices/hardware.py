@@ -12,8 +12,11 @@ import pynvml
 from cinquefoil.gpuagent.v1.records import Software
 from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.devices.amd_gpus import AmdGpus
 from services.gpuagent.devices.cpu.cores import cores_of
 from services.gpuagent.devices.device_thread import Devices, DeviceThread
+from services.gpuagent.devices.fake_amdsmi import library as fake_amdsmi
+from services.gpuagent.devices.fake_amdsmi.library import FakeAmdSmi
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -21,6 +24,8 @@ from services.gpuagent.node_place import NodePlace
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.kit import config
 from services.kit.errors import FailedPrecondition, ServiceError
+from services.kit.hardware import gpu_types
+from services.kit.hardware.gpu_types import Maker
 from services.kit.telemetry import logs
 
 _RUNTIMES: Final = ("onnxruntime-gpu", "onnxruntime")
@@ -81,6 +86,11 @@ async def hardware_of(place: NodePlace) -> AsyncIterator[Hardware]:
 
         if node.cpu is not None:
             devices = cores_of(name, node.cpu, state_dir, counters, permissions)
+        elif maker_of(node) == "amd":
+            if node.simulated is not None:
+                smi = FakeAmdSmi(name, node.simulated, state_dir=state_dir, activity=counters)
+                stack.callback(fake_amdsmi.install(smi))
+            devices = AmdGpus(allowed=node.gpus, permissions=permissions, simulated=simulated)
         else:
             if node.simulated is not None:
                 library = FakeNvml(name, node.simulated, state_dir=state_dir, activity=counters)
@@ -98,6 +108,21 @@ async def hardware_of(place: NodePlace) -> AsyncIterator[Hardware]:
 def permissions_of(place: NodePlace) -> Permissions:
     """Return whether a node's agent may change it."""
     return Permissions(place.settings.controlled, f"nodes.{place.name}.control")
+
+
+def maker_of(node: config.Node) -> Maker:
+    """Return whose driver a node's GPUs have.
+
+    Raises:
+        NotFound: A simulated GPU type without a table.
+        FailedPrecondition: Simulated GPUs of several makers, or of another than the setting's.
+    """
+    makers = {gpu_types.load(name).maker for name in node.simulated or ()}
+    if node.maker is not None:
+        makers.add(node.maker)
+    if len(makers) > 1:
+        raise FailedPrecondition("the GPUs of a node are of one maker: describe two nodes")
+    return next(iter(makers), "nvidia")
 
 
 def may_switch_mig_mode(node: config.Node) -> bool:

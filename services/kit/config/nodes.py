@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -93,6 +93,12 @@ class Cpu(Section):
             yield f"cores: each core once, got {list(self.cores)}"
 
 
+def _maker(value: Any) -> Any:
+    if isinstance(value, str) and value.lower() not in {"nvidia", "amd"}:
+        raise ValueError("must be nvidia or amd: GPUs of Intel, and TPUs, are not served")
+    return value
+
+
 class Node(Endpoint):
     """A machine with GPUs, or with CPU cores that serve, and its agent.
 
@@ -100,6 +106,8 @@ class Node(Endpoint):
         listen: Address of the agent.
         zone: Electricity zone, a key of carbon.zones.
         simulated: GPU types to simulate, for example ["a100-40gb", "a100-40gb"]. None: real GPUs.
+        maker: Whose driver the GPUs have: nvidia or amd (whole GPUs only). None: that of the
+            simulated types, else nvidia.
         cpu: Offer cores instead of GPUs; for both, describe two nodes.
         gpus: UUIDs of the GPUs that the agent manages. None: all of the node's.
         control: Whether the agent may change slices, segments and clocks. None: yes for simulated
@@ -130,6 +138,7 @@ class Node(Endpoint):
     listen: Address = "127.0.0.1:8463"
     zone: Name
     simulated: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    maker: Annotated[Literal["nvidia", "amd"] | None, BeforeValidator(_maker)] = None
     cpu: Cpu | None = None
     gpus: tuple[str, ...] | None = None
     control: bool | None = None

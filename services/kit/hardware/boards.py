@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from cinquefoil.gpuagent.v1.records import Performance
-from services.kit.hardware.gpu_types import GpuTable, load, names
+from services.kit.hardware.gpu_types import GpuTable, Maker, load, names
 from services.kit.units import BYTES_PER_GIB
 
-_MAKERS: Final = frozenset({"nvidia", "tesla", "grid", "quadro"})
+_MAKERS: Final = frozenset({"nvidia", "tesla", "grid", "quadro", "amd", "instinct"})
 _SAME_MEMORY: Final = 0.06
 """Relative difference up to which two boards have the same memory: ECC takes a sixteenth."""
 
@@ -35,6 +35,7 @@ class DriverReading:
         max_clock_mhz: Highest SM clock, MHz.
         limit_w: Default power limit, W.
         memory_gb_per_s: Memory bandwidth by bus width and clock, 1e9 bytes/s.
+        maker: Whose driver it is; AMD's "gfx942" has the compute capability (9, 0x42).
     """
 
     product_name: str
@@ -44,6 +45,7 @@ class DriverReading:
     max_clock_mhz: int | None = None
     limit_w: float | None = None
     memory_gb_per_s: float | None = None
+    maker: Maker = "nvidia"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,7 @@ def _performance(reading: DriverReading, table: GpuTable, sm_count: int) -> Perf
 def _most_similar(reading: DriverReading) -> GpuTable:
     """Return the type of the same compute capability, or of the highest one below it."""
     wanted = _SIMILAR.get(reading.compute_capability, reading.compute_capability)
-    tables = [load(name) for name in names()]
+    tables = [load(name) for name in names(reading.maker)]
     below = [each.compute_capability for each in tables if each.compute_capability <= wanted]
     found = max(below, default=min(each.compute_capability for each in tables))
     alike = [each for each in tables if each.compute_capability == found]

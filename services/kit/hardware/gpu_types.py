@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from cinquefoil.gpuagent.v1.records import Performance, SliceProfile
 from services.kit.errors import InvalidArgument, NotFound
@@ -25,6 +25,8 @@ _GA100 = (8, 0)
 
 REFERENCE = "a100-40gb"
 """The type whose SM has speed 1 in the analytic profile."""
+
+Maker = Literal["nvidia", "amd"]
 
 CONSUMER = "p4"
 """The type whose clock curve unknown GPUs get: it promises least."""
@@ -50,6 +52,7 @@ class GpuModel:
         clocks_mhz: SM clocks it can be locked to, MHz, highest first.
         performance: How fast it is; None: it is CPU cores.
         core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
+        maker: Whose driver it has.
     """
 
     name: str
@@ -63,6 +66,7 @@ class GpuModel:
     clocks_mhz: tuple[int, ...]
     performance: Performance | None = None
     core_gmacs_per_s: float = 0.0
+    maker: Maker = "nvidia"
 
     @property
     def mig_capable(self) -> bool:
@@ -231,10 +235,11 @@ class GpuTable(GpuModel):
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """Return the GPU types that have a table, sorted."""
+def names(maker: Maker | None = None) -> tuple[str, ...]:
+    """Return the GPU types that have a table, sorted; of one maker, or of all."""
     files = (entry.name for entry in _TABLES.iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml")))
+    found = sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+    return tuple(name for name in found if maker is None or _maker(_read(name)) == maker)
 
 
 @cache
@@ -287,6 +292,7 @@ def _parse(data: Mapping[str, Any]) -> GpuTable:
     return GpuTable(
         name=data["name"],
         product_name=data["product_name"],
+        maker=_maker(data),
         geometry=Geometry(data["memory_slices"], tuple(map(_kind, profiles))),
         sm_count=data["sm_count"],
         memory_bytes=data["memory_mib"] * BYTES_PER_MIB,
@@ -314,6 +320,11 @@ def _parse(data: Mapping[str, Any]) -> GpuTable:
         embodied_kgco2e=data.get("embodied", {}).get("kgco2e"),
         assumed=tuple(data["assumed"]),
     )
+
+
+def _maker(data: Mapping[str, Any]) -> Maker:
+    maker: Maker = data.get("maker", "nvidia")
+    return maker
 
 
 def _section(data: Mapping[str, Any], name: str) -> dict[str, Any]:

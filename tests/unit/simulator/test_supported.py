@@ -152,7 +152,7 @@ NO_MEANING = {
         nodes.workers.failure_window_s router.worker_dead_after_s
     """,
     "no provider is queried": "carbon.zones.provider_forecast",
-    "of real GPUs": "nodes.allow_clocks nodes.mps",
+    "of real GPUs": "nodes.allow_clocks nodes.mps nodes.maker",
     "of a loop or discipline that is refused": """
         nodes.clock_floor models.overtaking_s predictor
     """,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Open, Start, Work
 
 THREE, FOUR, ONE = Placement("3g.20gb", 4), Placement("4g.20gb", 0), Placement("1g.5gb", 6)
-MIG_TYPES = [name for name in gpu_types.names() if gpu_types.load(name).mig_capable]
-UNCUT_TYPES = [name for name in gpu_types.names() if name not in MIG_TYPES]
+MIG_TYPES = [name for name in gpu_types.names("nvidia") if gpu_types.load(name).mig_capable]
+UNCUT_TYPES = [name for name in gpu_types.names("nvidia") if name not in MIG_TYPES]
 
 
 def info(port: NvmlGpus, uuid: str) -> GpuInfo:
@@ -105,7 +105,7 @@ def test_a_board_of_which_the_driver_says_little_is_estimated(
     assert 0 < model.idle_power_w < model.context_power_w < model.max_power_w
 
 
-@pytest.mark.parametrize("name", gpu_types.names())
+@pytest.mark.parametrize("name", gpu_types.names("nvidia"))
 def test_an_uncut_gpu_is_one_whole_slice_with_the_gpus_uuid(
     start: Start, gpus: Open, name: str
 ) -> None:

@@ -21,7 +21,7 @@ from tests.support.layouts import layouts
 if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Start
 
-MIG_TABLES = [t for t in map(gpu_types.load, gpu_types.names()) if t.mig_capable]
+MIG_TABLES = [t for t in map(gpu_types.load, gpu_types.names("nvidia")) if t.mig_capable]
 
 every_mig_table = pytest.mark.parametrize("table", MIG_TABLES, ids=lambda table: table.name)
 

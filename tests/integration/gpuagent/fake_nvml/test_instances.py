@@ -23,7 +23,7 @@ from tests.support.gpuagent.nvml_calls import (
 if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Start, Work
 
-UNCUT = [name for name in gpu_types.names() if not gpu_types.load(name).mig_capable]
+UNCUT = [name for name in gpu_types.names("nvidia") if not gpu_types.load(name).mig_capable]
 
 
 def test_an_illegal_start_size_or_profile_is_an_invalid_argument(start: Start) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Start, Time, Work
 
 
-AVERAGES = {name: gpu_types.load(name).averages_power for name in gpu_types.names()}
+AVERAGES = {name: gpu_types.load(name).averages_power for name in gpu_types.names("nvidia")}
 
 
 class Burnt(NoActivity):
@@ -62,7 +62,7 @@ def test_clock_ranges_that_make_no_sense_are_refused(start: Start) -> None:
             pynvml.nvmlDeviceSetGpuLockedClocks(gpu(), least, most)
 
 
-@pytest.mark.parametrize("name", gpu_types.names())
+@pytest.mark.parametrize("name", gpu_types.names("nvidia"))
 def test_supported_clocks_and_limits_are_the_tables(start: Start, name: str) -> None:
     start(name)
     table, handle = gpu_types.load(name), gpu()
@@ -113,7 +113,7 @@ def test_the_energy_counter_moves_once_per_tick(start: Start, work: Work, clock:
     assert seen[4] - seen[0] == pytest.approx((29 * 0.1 + 400) * 1000, abs=2)
 
 
-@pytest.mark.parametrize("name", [t for t in gpu_types.names() if AVERAGES[t]])
+@pytest.mark.parametrize("name", [t for t in gpu_types.names("nvidia") if AVERAGES[t]])
 def test_since_ampere_power_is_the_mean_of_the_last_second(
     start: Start, work: Work, clock: Time, name: str
 ) -> None:
@@ -129,7 +129,7 @@ def test_since_ampere_power_is_the_mean_of_the_last_second(
     assert pynvml.nvmlDeviceGetPowerUsage(gpu()) == pytest.approx((idle_w + 100) * 1000, abs=2)
 
 
-@pytest.mark.parametrize("name", [t for t in gpu_types.names() if not AVERAGES[t]])
+@pytest.mark.parametrize("name", [t for t in gpu_types.names("nvidia") if not AVERAGES[t]])
 def test_on_ga100_and_older_power_is_the_instants(start: Start, work: Work, name: str) -> None:
     start(name, activity=lambda _: work)
     idle_w = gpu_types.load(name).idle_power_w
