@@ -151,6 +151,7 @@ NO_MEANING = {
         nodes.workers.memory_limit_mib nodes.workers.max_failures
         nodes.workers.failure_window_s router.worker_dead_after_s
     """,
+    "requests of files": "batch",
     "no provider is queried": "carbon.zones.provider_forecast",
     "of real GPUs": "nodes.allow_clocks nodes.mps nodes.maker",
     "of a loop or discipline that is refused": """
@@ -172,6 +173,7 @@ def fields(section: type[BaseModel], path: str = "") -> Iterator[str]:
 
 
 LEAVES = {
+    "batch",
     "tls",
     "access",
     "router.quotas",
