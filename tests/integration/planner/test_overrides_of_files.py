@@ -88,6 +88,7 @@ RICH: dict[str, Any] = {
     },
     "rpc": {"transport": "grpcio"},
     "predictor": {"cache": {"file": "cache.sqlite3"}},
+    "batch": {"max_lines": 100},
     "console": {"listen": "0.0.0.0:8467", "token_file": "tokens"},
     "mqtt": {"broker": "broker:1883"},
 }  # fmt: skip
