@@ -141,8 +141,12 @@ class AnyOrder(RuleBasedStateMachine):
 
     def may_take(self, pending: PendingRequest) -> set[InstanceId]:
         """The instances that may be given a request, with room or without."""
-        eligible = {key for key in self.eligible() if may_take(self.table[key], pending)}
-        return eligible or {key for key in self.takers() if may_take(self.table[key], pending)}
+        refusals = pending.refusals or ()
+
+        def fit(keys: set[InstanceId]) -> set[InstanceId]:
+            return {k for k in keys if k not in refusals and may_take(self.table[k], pending)}
+
+        return fit(self.eligible()) or fit(self.takers())
 
     def takers(self) -> set[InstanceId]:
         return (self.up - self.draining) & self.table.keys()
