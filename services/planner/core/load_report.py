@@ -94,8 +94,9 @@ def bounded(
 
     def tokens(model: str, now: Tokens) -> Tokens:
         then = counted.get(model)
+        squares = now.input_squares if 0 <= now.input_squares < math.inf else 0.0
         if then is None or max(now.input - then.input, now.output - then.output) <= tokens_most:
-            return now
+            return replace(now, input_squares=squares)
         clamped.append("tokens")
         return then
 

@@ -126,6 +126,7 @@ def _load(dispatcher: Dispatcher, account: Account, seconds: range) -> planner_p
         refused=overload.refused,
         overloaded_s=overload.overloaded_s,
         input_tokens=tokens.input_tokens,
+        input_tokens_squared=tokens.input_squares,
         output_tokens=tokens.output_tokens,
         arrivals_per_s=account.stats.per_second.take(seconds),
     )

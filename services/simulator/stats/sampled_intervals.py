@@ -170,7 +170,9 @@ class Recorder:
             interval.texts[instance.model].add(seen, late=late)
             before = self.tokens.get(instance.model, Tokens())
             self.tokens[instance.model] = Tokens(
-                before.input + usage.input_tokens, before.output + usage.output_tokens
+                before.input + usage.input_tokens,
+                before.output + usage.output_tokens,
+                before.input_squares + usage.input_tokens**2,
             )
         interval.latency_s[instance.model].append(latency_s + self.client_s)
         interval.answers[instance.model, instance.variant] += 1

@@ -1974,6 +1974,7 @@ class ModelLoad(_message.Message):
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     ARRIVALS_PER_S_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_SQUARED_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     arrivals: _builtins.int
@@ -1996,6 +1997,10 @@ class ModelLoad(_message.Message):
     """Tokens of prompts that were answered since the router started."""
     output_tokens: _builtins.int
     """Tokens generated since the router started."""
+    input_tokens_squared: _builtins.float
+    """Sum of the squares of the prompts' tokens since the router started: how much prompts differ. 0:
+    the router does not count them.
+    """
     @_builtins.property
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency quantiles over the window, "50", "95", "99" and the SLO's percentile. Unit: s."""
@@ -2026,10 +2031,11 @@ class ModelLoad(_message.Message):
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
         arrivals_per_s: _abc.Iterable[_builtins.int] | None = ...,
+        input_tokens_squared: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "arrivals_per_s", b"arrivals_per_s", "failed", b"failed", "input_tokens", b"input_tokens", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "arrivals_per_s", b"arrivals_per_s", "failed", b"failed", "input_tokens", b"input_tokens", "input_tokens_squared", b"input_tokens_squared", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -934,6 +934,8 @@ class ModelLoad:
         arrivals_per_s: Requests that arrived in each second of the wall clock that ended since the
             last report, from `first_second` on: how bursty the load is. Empty: the router does not
             count them.
+        input_tokens_squared: Sum of the squares of the prompts' tokens since the router started:
+            how much prompts differ. 0: the router does not count them.
     """
 
     model: str = ""
@@ -949,3 +951,4 @@ class ModelLoad:
     input_tokens: int = 0
     output_tokens: int = 0
     arrivals_per_s: tuple[int, ...] = ()
+    input_tokens_squared: float = 0.0

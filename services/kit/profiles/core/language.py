@@ -146,6 +146,17 @@ def _variation(ratio: float) -> float:
     return math.sqrt(math.expm1((_Z99 - root) ** 2))
 
 
+def long_prompt_tokens(mean_tokens: float, mean_square: float) -> float:
+    """Return the 99th percentile of prompts' lengths, taken to be log-normal, tokens; >= the mean.
+
+    Args:
+        mean_tokens: Mean length, > 0.
+        mean_square: Mean of the lengths' squares.
+    """
+    spread = math.sqrt(max(math.log(max(mean_square, 1e-9) / mean_tokens**2), 0.0))
+    return mean_tokens * math.exp(max(_Z99 * spread - spread**2 / 2, 0.0))
+
+
 def step_s(
     steps: Steps, sequences: float, context_tokens: float, prompt_tokens: float = 0.0
 ) -> float:

@@ -23,10 +23,17 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of one model. Attributes: input (of prompts), output (generated)."""
+    """Tokens of one model.
+
+    Attributes:
+        input: Tokens of prompts.
+        output: Tokens generated.
+        input_squares: Sum of the squares of the prompts' lengths; 0: not known.
+    """
 
     input: int = 0
     output: int = 0
+    input_squares: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,7 +327,8 @@ class ClusterState:
         for model, latency_s in report.latency_s.items():
             self.readings.answered(model, answers.get(model, 0), latency_s)
         tokens = {model: (each.input, each.output) for model, each in report.tokens.items()}
-        if self.lengths.observe(report.router_id, tokens, answers, self.deployed):
+        squares = {model: each.input_squares for model, each in report.tokens.items()}
+        if self.lengths.observe(report.router_id, tokens, answers, self.deployed, squares):
             self._lengthen()
         self.changed.notify()
 

@@ -17,7 +17,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from services.kit.profiles.core.language import PROMPT_TOKENS_PER_STEP, LanguageProfile
+from services.kit.profiles.core.language import (
+    PROMPT_TOKENS_PER_STEP,
+    LanguageProfile,
+    long_prompt_tokens,
+)
 from services.planner.core.model import Model, Variant
 
 LEAST_ANSWERS: Final = 100
@@ -37,12 +41,22 @@ CHANGE: Final = 1.25
 """Factor by which prompts or answers must become longer or shorter to count as changed."""
 
 
+LONG_CHANGE: Final = 1.5
+"""The same of the longest prompts, of which few are seen."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextLength:
-    """A usual request. Attributes: prompt_tokens, answer_tokens (means, >= 1)."""
+    """A usual request.
+
+    Attributes:
+        prompt_tokens, answer_tokens: Means, >= 1.
+        long_prompt_tokens: A prompt longer than 99 in 100; 0: not known.
+    """
 
     prompt_tokens: float
     answer_tokens: float
+    long_prompt_tokens: float = 0.0
 
     @property
     def answer_tokens_worth(self) -> float:
@@ -57,15 +71,17 @@ class TextLength:
         return TextLength(
             min(self.prompt_tokens, times * other.prompt_tokens),
             min(self.answer_tokens, times * other.answer_tokens),
+            min(self.long_prompt_tokens, times * other.prompt_tokens),
         )
 
     def differs(self, other: TextLength) -> bool:
         """Return whether plans for the other length would be wrong for this one."""
         pairs = (
-            (self.prompt_tokens, other.prompt_tokens),
-            (self.answer_tokens, other.answer_tokens),
+            (self.prompt_tokens, other.prompt_tokens, CHANGE),
+            (self.answer_tokens, other.answer_tokens, CHANGE),
+            (self.long_prompt_tokens or 1.0, other.long_prompt_tokens or 1.0, LONG_CHANGE),
         )
-        return any(not 1 / CHANGE < mine / its < CHANGE for mine, its in pairs)
+        return any(not 1 / most < mine / its < most for mine, its, most in pairs)
 
 
 @dataclass(slots=True)
@@ -73,19 +89,26 @@ class _Seen:
     answers: float = 0.0
     prompt_tokens: float = 0.0
     answer_tokens: float = 0.0
+    prompt_squares: float = 0.0
 
-    def add(self, answers: int, prompt_tokens: float, answer_tokens: float) -> None:
+    def add(
+        self, answers: int, prompt_tokens: float, answer_tokens: float, prompt_squares: float
+    ) -> None:
         kept = max(1.0 - answers / REMEMBERED_ANSWERS, 0.0)
         self.answers = kept * self.answers + answers
         self.prompt_tokens = kept * self.prompt_tokens + prompt_tokens
         self.answer_tokens = kept * self.answer_tokens + answer_tokens
+        self.prompt_squares = kept * self.prompt_squares + prompt_squares
 
     @property
     def mean(self) -> TextLength | None:
         if self.answers < LEAST_ANSWERS:
             return None
-        means = (each / self.answers for each in (self.prompt_tokens, self.answer_tokens))
-        return TextLength(*(max(mean, 1.0) for mean in means))
+        prompt, answer = (
+            max(each / self.answers, 1.0) for each in (self.prompt_tokens, self.answer_tokens)
+        )
+        square = self.prompt_squares / self.answers
+        return TextLength(prompt, answer, square and long_prompt_tokens(prompt, square))
 
 
 class TextLengths:
@@ -105,7 +128,7 @@ class TextLengths:
         self.endless: frozenset[str] = frozenset()
         self._served: Mapping[str, TextLength] = {}
         self._seen: dict[str, _Seen] = {}
-        self._counted: dict[tuple[str, str], tuple[int, int]] = {}
+        self._counted: dict[tuple[str, str], tuple[int, int, float]] = {}
 
     @property
     def planned(self) -> Mapping[str, TextLength]:
@@ -119,6 +142,7 @@ class TextLengths:
         tokens: Mapping[str, tuple[int, int]],
         answers: Mapping[str, int],
         models: Iterable[Model],
+        squares: Mapping[str, float] | None = None,
     ) -> bool:
         """Add a router's report; return whether usual lengths have changed.
 
@@ -127,16 +151,19 @@ class TextLengths:
             tokens: Tokens of prompts and answers since the router started, by model.
             answers: Number of answers in the window, by model.
             models: The deployment's models, with their profiles.
+            squares: Sum of the squares of the prompts' lengths since the router started, by model.
         """
         deployed = {model.name: model for model in models}
-        for model, counted in tokens.items():
+        for model, both in tokens.items():
+            counted = (*both, (squares or {}).get(model, 0.0))
             before = self._counted.get((router_id, model), counted)
             self._counted[router_id, model] = counted
             new = [now - then for now, then in zip(counted, before, strict=True)]
             if model in deployed and answers.get(model) and max(new) > 0 <= min(new):
-                possible = answers[model] * longest(deployed[model])
+                most = longest(deployed[model])
+                prompts, texts = (min(each, answers[model] * most) for each in new[:2])
                 seen = self._seen.setdefault(model, _Seen())
-                seen.add(answers[model], *(min(each, possible) for each in new))
+                seen.add(answers[model], prompts, texts, min(new[2], prompts * most))
         changed = {
             model.name: mean
             for model in deployed.values()
@@ -189,7 +216,8 @@ def stated(model: Model) -> TextLength | None:
     found = next((each for each in profiles if isinstance(each, LanguageProfile)), None)
     if found is None:
         return None
-    return TextLength(found.settings.prompt_tokens, found.settings.answer_tokens)
+    its = found.settings
+    return TextLength(its.prompt_tokens, its.answer_tokens, its.long_prompt_tokens or 0.0)
 
 
 def eased(
@@ -223,7 +251,7 @@ def with_lengths(
         profile = variant.profile
         if not isinstance(profile, LanguageProfile):
             return variant
-        longest = profile.settings.long_prompt_tokens
+        longest = length.long_prompt_tokens or profile.settings.long_prompt_tokens
         profile = profile.changed(
             prompt_tokens=length.prompt_tokens,
             answer_tokens=length.answer_tokens,

@@ -82,6 +82,7 @@ class TokenStats(_Summable):
     Attributes:
         input_tokens: Tokens of the prompts.
         cached_tokens: Of those, what servers had cached.
+        input_squares: Sum of the squares of the prompts' tokens.
         output_tokens: Tokens generated.
         first: Time from arrival to the first token, of answers that came token by token.
         between: Mean time from one token to the next, of answers that have two.
@@ -92,11 +93,13 @@ class TokenStats(_Summable):
     output_tokens: int = 0
     first: Histogram = field(default_factory=Histogram)
     between: Histogram = field(default_factory=Histogram)
+    input_squares: float = 0.0
 
     def add(self, usage: Usage) -> None:
         """Count one answer."""
         self.input_tokens += usage.input_tokens
         self.cached_tokens += usage.cached_tokens
+        self.input_squares += float(usage.input_tokens) ** 2
         self.output_tokens += usage.output_tokens
         if usage.first_token_s:
             self.first.add(usage.first_token_s)

@@ -199,3 +199,37 @@ def test_reports_of_longer_texts_change_the_models_and_cause_a_plan() -> None:
         True,
     )
     assert cause(now, now, Triggers()) is None
+
+
+@pytest.mark.parametrize(("spread", "long"), [(0.0, 1500.0), (1.0, 9265.0)])
+def test_long_prompts_are_learnt_from_how_much_prompts_differ(spread: float, long: float) -> None:
+    """Equal prompts are all as long as the mean; of log-normal ones 1 in 100 is 6 times as long."""
+    lengths, square = TextLengths(), 1500.0**2 * math.exp(spread**2)
+    for window in range(20):
+        counts, squares = (
+            {"chat": (window * 150_000, window * 5_000)},
+            {"chat": window * 100 * square},
+        )
+        lengths.observe("r", counts, {"chat": 100}, [CHAT], squares)
+
+    usual = lengths.usual["chat"]
+
+    assert usual.long_prompt_tokens == pytest.approx(long, rel=0.01)
+    ((variant,),) = (model.variants for model in with_lengths([CHAT], lengths.usual))
+    assert isinstance(variant.profile, LanguageProfile)
+    assert variant.profile.settings.long_prompt_tokens == pytest.approx(max(long, 1500.0), rel=0.01)
+
+
+def test_prompts_that_differ_more_than_before_are_a_change() -> None:
+    """Means that stay are no reason to plan for short prompts alone."""
+    lengths = TextLengths()
+    for window in range(30):
+        more = 1 + max(window - 15, 0) * 20
+        counts = {"chat": (window * 150_000, window * 5_000)}
+        squares = {"chat": 100 * 1500.0**2 * (window + more)}
+        lengths.observe("r", counts, {"chat": 100}, [CHAT], squares)
+        if window == 15:
+            before = lengths.usual["chat"]
+
+    assert lengths.usual["chat"].prompt_tokens == pytest.approx(before.prompt_tokens)
+    assert lengths.usual["chat"].long_prompt_tokens > 1.5 * before.long_prompt_tokens
