@@ -46,7 +46,7 @@ class Cost:
 
     Attributes:
         energy_j: Its share of its batch's active energy, J.
-        idle_energy_j: Its share of the idle energy since the batch before, J.
+        idle_energy_j: Its share of the idle energy from the end of the batch before to its own, J.
         method: How energy_j was obtained.
         queue_s: Waiting time in the worker, s.
         compute_s: Execution time of its batch, s.

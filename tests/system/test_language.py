@@ -197,8 +197,8 @@ async def test_tokens_come_with_their_cost_and_operators_see_them(world: World) 
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (3, 4)
     extra = (last.usage.model_extra or {})["cinquefoil"]
     assert extra["model_variant"] == "3b"
-    assert extra["energy_j_per_token"] > 0
-    assert extra["carbon_gco2e_per_token"] > 0
+    assert extra["energy_total_j_per_token"] > extra["energy_active_j_per_token"] > 0
+    assert extra["carbon_total_gco2e_per_token"] > extra["carbon_active_gco2e_per_token"] > 0
     assert (statistics.input_tokens, statistics.output_tokens) == (3, 4)
     (shown,) = page["status"]["models"]
     assert (shown["input_tokens"], shown["output_tokens"]) == (3, 4)

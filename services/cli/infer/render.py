@@ -51,10 +51,12 @@ def render(answer: Answer) -> RenderableType:
     if "energy_j" in facts:
         method = facts.pop("energy_method", "?")
         active, idle = facts.pop("energy_j"), facts.pop("energy_idle_j", None)
-        apart = "" if idle is None else f", and {energy(idle)} idle before it"
+        apart = "" if idle is None else f", and {energy(idle)} of idle power"
         lines.append(Text(f"energy: {metered(active, method)}{apart}"))
     if "carbon_gco2e" in facts:
-        lines.append(Text(f"carbon: {carbon(facts.pop('carbon_gco2e'))}"))
+        total = facts.pop("carbon_total_gco2e", None)
+        apart = "" if total is None else f"; with idle power {carbon(total)}"
+        lines.append(Text(f"carbon: {carbon(facts.pop('carbon_gco2e'))}{apart}"))
     if "output_tokens" in facts:
         lines.append(Text(_tokens(facts)))
     lines += [Text(f"{key}: {value}", style="dim") for key, value in sorted(facts.items())]
@@ -67,10 +69,17 @@ def _tokens(facts: dict[str, Any]) -> str:
     if "first_token_s" in facts:
         said += f"; the first after {milliseconds(facts.pop('first_token_s'))}"
         said += f", then one in {milliseconds(facts.pop('token_s', None))}"
-    each = [energy(facts.pop("energy_j_per_token"))] if "energy_j_per_token" in facts else []
-    if "carbon_gco2e_per_token" in facts:
-        each.append(carbon(facts.pop("carbon_gco2e_per_token")))
-    return f"{said}; {' and '.join(each)} each" if each else said
+    for kind, words in (("active", "each"), ("total", "with idle power")):
+        each = [
+            unit(facts.pop(name))
+            for unit, name in (
+                (energy, f"energy_{kind}_j_per_token"),
+                (carbon, f"carbon_{kind}_gco2e_per_token"),
+            )
+            if name in facts
+        ]
+        said += f"; {' and '.join(each)} {words}" if each else ""
+    return said
 
 
 def _output(name: str, values: Any) -> Text:

@@ -244,12 +244,13 @@ def _profile(drift: Row) -> str:
 
 def _tokens(model: Row) -> str:
     """Return a language model's rate, and the cost of a token since the router's start."""
-    per_token = f"{model.energy_j / model.output_tokens:.3g} J"
-    if model.carbon_gco2e:
-        per_token += f", {carbon(model.carbon_gco2e / model.output_tokens)}"
+    count, total_j = model.output_tokens, model.energy_j + model.idle_energy_j
+    per_token = f"{model.energy_j / count:.3g} J active, {total_j / count:.3g} J with idle"
+    if model.carbon_total_gco2e:
+        per_token += f", {carbon(model.carbon_total_gco2e / count)}"
     return (
         f"tokens of {model.model}: {model.output_tokens_per_s:.1f}/s; {model.input_tokens} in, "
-        f"{model.output_tokens} out; {per_token} for each of the latter"
+        f"{count} out; of each of the latter {per_token}"
     )
 
 

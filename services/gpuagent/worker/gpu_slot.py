@@ -40,7 +40,7 @@ class Ran(Generic[Outputs]):
         started_s: When, on the clock that the device was given.
         compute_s: Time it was executing, s.
         energy_j: Active energy, J.
-        idle_energy_j: Idle energy since the batch before, J.
+        idle_energy_j: Idle energy from the end of the batch before to its own, J.
         method: How energy_j was obtained.
     """
 
@@ -139,7 +139,7 @@ class WorkerDevice:
         finally:
             known = profiled if batch.items <= self._spec.batch_size else None
             self._write(self._slot.ended(ended_s, energy_j, batch.requests, known))
-        idle_j = grant.idle_power_w * max(started_s - before.idle_since_s, 0.0)
+        idle_j = grant.idle_power_w * max(ended_s - before.idle_since_s, 0.0)
         compute_s = cost.latency_s + late_s
         return Ran(outputs, started_s, compute_s, energy_j, idle_j, method)
 

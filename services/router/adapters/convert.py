@@ -201,6 +201,8 @@ def _model_status(
         slo_latency_s=dispatcher.routes.slo_latency_s,
         energy_j=total.energy_j,
         carbon_gco2e=total.carbon_gco2e,
+        idle_energy_j=total.idle_energy_j,
+        carbon_total_gco2e=total.carbon_total_gco2e,
         accuracy=total.accuracy,
         instances=[
             _instance_status(state) for each in dispatchers for state in each.states.values()

@@ -82,6 +82,8 @@ _METRICS: Mapping[tuple[Callable[..., Any], tuple[str, ...]], Mapping[str, str]]
         " requests.",
         "cinquefoil_request_carbon_gco2e": "Carbon of the active energy, where the intensity was"
         " known, gCO2e.",
+        "cinquefoil_request_carbon_total_gco2e": "Carbon of active and idle energy, where the"
+        " intensity was known, gCO2e.",
         "cinquefoil_input_tokens": "Tokens of the answered prompts.",
         "cinquefoil_cached_input_tokens": "Of the prompts' tokens, those that servers had cached.",
         "cinquefoil_output_tokens": "Tokens generated for the answers.",
@@ -91,6 +93,13 @@ _METRICS: Mapping[tuple[Callable[..., Any], tuple[str, ...]], Mapping[str, str]]
         "cinquefoil_queue_duration_seconds": "Waiting time of answered requests, in the router and"
         " in the worker.",
         "cinquefoil_compute_duration_seconds": "Execution time of the request's batch.",
+    },
+    # In the manner of the names below; OpenTelemetry has none for energy.
+    (CounterMetricFamily, _TEXT_LABELS): {
+        "gen_ai_server_active_energy_joules": "Active energy of the answered texts.",
+        "gen_ai_server_total_energy_joules": "Active energy of the answered texts, and their share"
+        " of the idle energy.",
+        "gen_ai_server_output_tokens": "Tokens generated for the answers.",
     },
     # OpenTelemetry, "Semantic conventions for generative AI metrics": gen_ai.server.*. Completions
     # and chats are counted alike, as text_completion.
@@ -143,9 +152,9 @@ class RouterCollector(Collector):
                 families[name].add_metric([model, *labels], value)
             for variant, stats in list(account.stats.variants.items()):
                 for name, count in _of_variant(stats):
-                    families[name].add_metric([model, variant], count)
+                    families[name].add_metric(_labels(name, model, variant), count)
                 for name, histogram in _histograms(stats):
-                    _add(families[name], [model, variant], histogram)
+                    _add(families[name], _labels(name, model, variant), histogram)
         for model, overload in self._overloads().items():
             families["cinquefoil_under_pressure"].add_metric([model], overload.active)
             families["cinquefoil_pressure_seconds"].add_metric([model], overload.total_s(now_s))
@@ -186,10 +195,14 @@ def _of_variant(stats: VariantStats) -> Iterator[tuple[str, float]]:
     yield "cinquefoil_request_energy_joules", stats.energy_j
     yield "cinquefoil_request_idle_energy_joules", stats.idle_energy_j
     yield "cinquefoil_request_carbon_gco2e", stats.carbon_gco2e
+    yield "cinquefoil_request_carbon_total_gco2e", stats.carbon_total_gco2e
     if stats.tokens.input_tokens:
         yield "cinquefoil_input_tokens", stats.tokens.input_tokens
         yield "cinquefoil_cached_input_tokens", stats.tokens.cached_tokens
         yield "cinquefoil_output_tokens", stats.tokens.output_tokens
+        yield "gen_ai_server_active_energy_joules", stats.energy_j
+        yield "gen_ai_server_total_energy_joules", stats.energy_j + stats.idle_energy_j
+        yield "gen_ai_server_output_tokens", stats.tokens.output_tokens
 
 
 def _histograms(stats: VariantStats) -> Iterator[tuple[str, Histogram]]:
@@ -205,13 +218,18 @@ def _histograms(stats: VariantStats) -> Iterator[tuple[str, Histogram]]:
 def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
     counts, exemplars = accumulate(list(histogram.counts)), dict(histogram.exemplars)
     family.add_metric(
-        ["text_completion", "cinquefoil", *labels] if family.name.startswith("gen_ai_") else labels,
+        labels,
         buckets=[
             (bound, count, _exemplar(exemplars[index])) if index in exemplars else (bound, count)
             for index, (bound, count) in enumerate(zip(_BOUNDS, counts, strict=True))
         ],
         sum_value=histogram.total_s,
     )
+
+
+def _labels(name: str, model: str, variant: str) -> list[str]:
+    fixed = ["text_completion", "cinquefoil"] if name.startswith("gen_ai_") else []
+    return [*fixed, model, variant]
 
 
 def _exemplar(traced: Exemplar) -> PrometheusExemplar:

@@ -50,8 +50,11 @@ _RECEIPT = (
     "energy_method",
     "carbon_gco2e",
     "carbon_status",
-    "energy_j_per_token",
-    "carbon_gco2e_per_token",
+    "carbon_total_gco2e",
+    "energy_active_j_per_token",
+    "energy_total_j_per_token",
+    "carbon_active_gco2e_per_token",
+    "carbon_total_gco2e_per_token",
     "first_token_s",
     "token_s",
 )

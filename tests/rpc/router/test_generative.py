@@ -162,8 +162,13 @@ def test_the_last_response_says_what_the_tokens_took(seen: Mapping[str, Any]) ->
         assert int(given["input_tokens"]) > 12
         assert given["finish_reason"] == "length"
         assert min(given["first_token_s"], given["token_s"]) > 0
-        assert given["energy_j_per_token"] * 12 == pytest.approx(given["energy_j"])
-        assert given["carbon_gco2e_per_token"] * 12 == pytest.approx(given["carbon_gco2e"])
+        total_j = given["energy_j"] + given["energy_idle_j"]
+        assert given["energy_active_j_per_token"] * 12 == pytest.approx(given["energy_j"])
+        assert given["energy_total_j_per_token"] * 12 == pytest.approx(total_j)
+        total = given["carbon_total_gco2e"]
+        assert given["carbon_active_gco2e_per_token"] * 12 == pytest.approx(given["carbon_gco2e"])
+        assert given["carbon_total_gco2e_per_token"] * 12 == pytest.approx(total)
+        assert total / given["carbon_gco2e"] == pytest.approx(total_j / given["energy_j"])
     assert all("input_tokens" not in given for given in seen["parameters"][:-1])
 
 

@@ -121,7 +121,7 @@ def test_a_hold_on_plans_is_a_line_with_operator_times_and_the_command_that_ends
 def test_a_language_model_has_a_line_with_its_tokens_and_what_each_took() -> None:
     text = router_pb2.ModelStatus(
         model="chat", energy_j=50.0, carbon_gco2e=0.005, input_tokens=40, output_tokens=100,
-        output_tokens_per_s=12.5,
+        output_tokens_per_s=12.5, idle_energy_j=170.0, carbon_total_gco2e=0.022,
     )  # fmt: skip
     models = [text, router_pb2.ModelStatus(model="digits", energy_j=50.0)]
     status = document(router=router_pb2.GetStatusResponse(models=models))
@@ -129,7 +129,8 @@ def test_a_language_model_has_a_line_with_its_tokens_and_what_each_took() -> Non
     console.print(render(status))
 
     shown = console.export_text()
-    assert "tokens of chat: 12.5/s; 40 in, 100 out; 0.5 J, 50 µgCO2e for each of the" in shown
+    each = "of each of the latter 0.5 J active, 2.2 J with idle, 220 µgCO2e"
+    assert f"tokens of chat: 12.5/s; 40 in, 100 out; {each}" in shown
     assert "tokens of digits" not in shown
 
 

@@ -654,8 +654,8 @@ class Receipt:
 
     Attributes:
         energy_j: Active energy of this request: its share of its batch's. Unit: J.
-        idle_energy_j: Idle energy of the slice since its last batch, shared by this batch's
-            requests. Unit: J.
+        idle_energy_j: Idle energy of the slice from the end of the batch before to its own, shared
+            by this batch's requests. Unit: J.
         energy_method: How energy_j was obtained: "counter", "integrated" or "model".
         queue_s: Time the work waited in the worker. Unit: s.
         compute_s: Time its batch was executing. Unit: s.

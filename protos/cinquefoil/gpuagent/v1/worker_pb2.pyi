@@ -299,7 +299,9 @@ class Receipt(_message.Message):
     energy_j: _builtins.float
     """Active energy of this request: its share of its batch's. Unit: J."""
     idle_energy_j: _builtins.float
-    """Idle energy of the slice since its last batch, shared by this batch's requests. Unit: J."""
+    """Idle energy of the slice from the end of the batch before to its own, shared by this batch's
+    requests. Unit: J.
+    """
     energy_method: _builtins.str
     """How energy_j was obtained: "counter", "integrated" or "model"."""
     queue_s: _builtins.float

@@ -56,6 +56,8 @@ class ModelStatus:
         output_tokens: Tokens generated since start.
         output_tokens_per_s: Tokens of the answers that ended, per second, over the time of
             `rate_rps`. Unit: 1/s.
+        idle_energy_j: Idle energy that the answers were charged since the start. Unit: J.
+        carbon_total_gco2e: Carbon of active and idle energy since the start. Unit: gCO2e.
     """
 
     model: str = ""
@@ -76,6 +78,8 @@ class ModelStatus:
     input_tokens: int = 0
     output_tokens: int = 0
     output_tokens_per_s: float = 0.0
+    idle_energy_j: float = 0.0
+    carbon_total_gco2e: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,12 @@ class Receipt:
         latency_s: From its arrival at the router until it was answered. Unit: s.
         queue_s: Of that, waiting in the router and in the worker. Unit: s.
         energy_j: Active energy. Absent: its worker reported no cost. Unit: J.
-        idle_energy_j: Its share of the idle energy before its batch. Unit: J.
+        idle_energy_j: Its share of the idle energy from the end of the batch before to its own.
+            Unit: J.
         energy_method: How the energy was obtained.
         carbon_gco2e: Carbon of the active energy. Absent: the intensity is not known. Unit: gCO2e.
+        carbon_total_gco2e: Carbon of active and idle energy. Absent: the intensity is not known.
+            Unit: gCO2e.
         batch_size: Items in its batch.
         input_tokens: Tokens of the prompt, where the model generates text.
         output_tokens: Tokens of the answer, where the model generates text.
@@ -111,6 +118,7 @@ class Receipt:
     idle_energy_j: float = 0.0
     energy_method: str = ""
     carbon_gco2e: float | None = None
+    carbon_total_gco2e: float | None = None
     batch_size: int = 0
     input_tokens: int = 0
     output_tokens: int = 0

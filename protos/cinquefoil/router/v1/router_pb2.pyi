@@ -122,6 +122,8 @@ class ModelStatus(_message.Message):
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_PER_S_FIELD_NUMBER: _builtins.int
+    IDLE_ENERGY_J_FIELD_NUMBER: _builtins.int
+    CARBON_TOTAL_GCO2E_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     accepted: _builtins.int
@@ -156,6 +158,10 @@ class ModelStatus(_message.Message):
     """Tokens generated since start."""
     output_tokens_per_s: _builtins.float
     """Tokens of the answers that ended, per second, over the time of `rate_rps`. Unit: 1/s."""
+    idle_energy_j: _builtins.float
+    """Idle energy that the answers were charged since the start. Unit: J."""
+    carbon_total_gco2e: _builtins.float
+    """Carbon of active and idle energy since the start. Unit: gCO2e."""
     @_builtins.property
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency quantiles since start: "50", "95", "99". Unit: s."""
@@ -185,10 +191,12 @@ class ModelStatus(_message.Message):
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
         output_tokens_per_s: _builtins.float = ...,
+        idle_energy_j: _builtins.float = ...,
+        carbon_total_gco2e: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "accuracy", b"accuracy", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "failed", b"failed", "in_flight", b"in_flight", "input_tokens", b"input_tokens", "instances", b"instances", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "output_tokens_per_s", b"output_tokens_per_s", "queue_depth", b"queue_depth", "rate_rps", b"rate_rps", "retried", b"retried", "slo_latency_s", b"slo_latency_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "accuracy", b"accuracy", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j", "failed", b"failed", "idle_energy_j", b"idle_energy_j", "in_flight", b"in_flight", "input_tokens", b"input_tokens", "instances", b"instances", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "output_tokens_per_s", b"output_tokens_per_s", "queue_depth", b"queue_depth", "rate_rps", b"rate_rps", "retried", b"retried", "slo_latency_s", b"slo_latency_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -321,6 +329,7 @@ class Receipt(_message.Message):
     IDLE_ENERGY_J_FIELD_NUMBER: _builtins.int
     ENERGY_METHOD_FIELD_NUMBER: _builtins.int
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
+    CARBON_TOTAL_GCO2E_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
@@ -339,11 +348,13 @@ class Receipt(_message.Message):
     energy_j: _builtins.float
     """Active energy. Absent: its worker reported no cost. Unit: J."""
     idle_energy_j: _builtins.float
-    """Its share of the idle energy before its batch. Unit: J."""
+    """Its share of the idle energy from the end of the batch before to its own. Unit: J."""
     energy_method: _builtins.str
     """How the energy was obtained."""
     carbon_gco2e: _builtins.float
     """Carbon of the active energy. Absent: the intensity is not known. Unit: gCO2e."""
+    carbon_total_gco2e: _builtins.float
+    """Carbon of active and idle energy. Absent: the intensity is not known. Unit: gCO2e."""
     batch_size: _builtins.int
     """Items in its batch."""
     input_tokens: _builtins.int
@@ -368,20 +379,25 @@ class Receipt(_message.Message):
         idle_energy_j: _builtins.float = ...,
         energy_method: _builtins.str = ...,
         carbon_gco2e: _builtins.float | None = ...,
+        carbon_total_gco2e: _builtins.float | None = ...,
         batch_size: _builtins.int = ...,
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_energy_j", b"_energy_j", "answered_at", b"answered_at", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_carbon_total_gco2e", b"_carbon_total_gco2e", "_energy_j", b"_energy_j", "answered_at", b"answered_at", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_energy_j", b"_energy_j", "accuracy", b"accuracy", "answered_at", b"answered_at", "batch_size", b"batch_size", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "energy_method", b"energy_method", "idle_energy_j", b"idle_energy_j", "input_tokens", b"input_tokens", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "queue_s", b"queue_s", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_carbon_total_gco2e", b"_carbon_total_gco2e", "_energy_j", b"_energy_j", "accuracy", b"accuracy", "answered_at", b"answered_at", "batch_size", b"batch_size", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j", "energy_method", b"energy_method", "idle_energy_j", b"idle_energy_j", "input_tokens", b"input_tokens", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "queue_s", b"queue_s", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__carbon_gco2e: _TypeAlias = _typing.Literal["carbon_gco2e"]  # noqa: Y015
     _WhichOneofArgType__carbon_gco2e: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e"]  # noqa: Y015
+    _WhichOneofReturnType__carbon_total_gco2e: _TypeAlias = _typing.Literal["carbon_total_gco2e"]  # noqa: Y015
+    _WhichOneofArgType__carbon_total_gco2e: _TypeAlias = _typing.Literal["_carbon_total_gco2e", b"_carbon_total_gco2e"]  # noqa: Y015
     _WhichOneofReturnType__energy_j: _TypeAlias = _typing.Literal["energy_j"]  # noqa: Y015
     _WhichOneofArgType__energy_j: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_gco2e) -> _WhichOneofReturnType__carbon_gco2e | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_total_gco2e) -> _WhichOneofReturnType__carbon_total_gco2e | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_j) -> _WhichOneofReturnType__energy_j | None: ...
 

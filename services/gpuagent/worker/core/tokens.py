@@ -1,6 +1,7 @@
 """Tokens of texts: their times, and their shares of energy."""
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from services.kit.config import Slo
 from services.kit.request_cost import Usage
@@ -62,8 +63,15 @@ class TextTokens:
         return Usage(self._input, self._output, self._first_s - came_s, token_s)
 
 
+class Spent(NamedTuple):
+    """Energy of a request. Attributes: active_j, idle_j."""
+
+    active_j: float
+    idle_j: float
+
+
 class Shares:
-    """Divides a device's energy among the requests that it works for at a time, by tokens.
+    """Divides a device's energy, active and idle, among the requests of a time, by tokens.
 
     A step of continuous batching gives each request that is being decoded one token, and takes in
     some tokens of a prompt. So between two looks at the device, a request's part is its part of
@@ -72,31 +80,34 @@ class Shares:
     """
 
     def __init__(self) -> None:
-        self._energy_j: dict[Hashable, float] = {}
+        self._spent: dict[Hashable, Spent] = {}
         self._tokens: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
-        return len(self._energy_j)
+        return len(self._spent)
 
-    def join(self, who: Hashable) -> None:
-        """Charge a request from now on."""
-        self._energy_j[who] = 0.0
+    def join(self, who: Hashable, idle_j: float = 0.0) -> None:
+        """Charge a request from now on; `idle_j` was spent waiting for it."""
+        self._spent[who] = Spent(0.0, idle_j)
 
     def count(self, who: Hashable, tokens: int) -> None:
         """Note tokens that a request took since energy was spent last."""
         self._tokens[who] = self._tokens.get(who, 0) + tokens
 
-    def spend(self, energy_j: float) -> None:
+    def spend(self, active_j: float, idle_j: float = 0.0) -> None:
         """Divide energy by the tokens counted since the last time; equally where there were none.
 
         At least one request must have joined.
         """
-        tokens = {who: self._tokens.get(who, 0) for who in self._energy_j}
+        tokens = {who: self._tokens.get(who, 0) for who in self._spent}
         total = sum(tokens.values())
         for who, own in tokens.items():
-            self._energy_j[who] += energy_j * (own / total if total else 1 / len(tokens))
+            share, before = own / total if total else 1 / len(tokens), self._spent[who]
+            self._spent[who] = Spent(
+                before.active_j + share * active_j, before.idle_j + share * idle_j
+            )
         self._tokens.clear()
 
-    def leave(self, who: Hashable) -> float:
-        """Stop charging a request; return its energy, J."""
-        return self._energy_j.pop(who)
+    def leave(self, who: Hashable) -> Spent:
+        """Stop charging a request; return its energy."""
+        return self._spent.pop(who)

@@ -22,10 +22,9 @@ _DEAD_S: Final = 10.0  # a worker that dies within a stretch is charged for so l
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stay:
-    """A request's time on the device. Attributes: started_s, idle_energy_j (before it, J)."""
+    """A request's time on the device. Attributes: started_s."""
 
     started_s: float
-    idle_energy_j: float
 
 
 class SharedDevice(WorkerDevice):
@@ -41,13 +40,12 @@ class SharedDevice(WorkerDevice):
     def begin(self) -> Stay:
         """Begin a request on a slot; the idle energy before is charged to the first."""
         now_s = self._clock.monotonic()
+        stay, idle_s = Stay(now_s), 0.0
         if self._shares:
-            stay = Stay(now_s, 0.0)
             self._end_stretch(now_s)
         else:
             idle_s = max(now_s - self._slot.idle_since_s, 0.0)
-            stay = Stay(now_s, self._counters.grant(self._spec.slot).idle_power_w * idle_s)
-        self._shares.join(stay)
+        self._shares.join(stay, self._idle_power_w * idle_s)
         self._begin_stretch(now_s)
         return stay
 
@@ -63,11 +61,11 @@ class SharedDevice(WorkerDevice):
         """End a request on its slot; return its cost."""
         now_s = self._clock.monotonic()
         self._end_stretch(now_s, requests=1)
-        energy_j = self._shares.leave(stay)
+        spent = self._shares.leave(stay)
         if self._shares:
             self._begin_stretch(now_s)
         took_s = now_s - stay.started_s
-        return Ran(None, stay.started_s, took_s, energy_j, stay.idle_energy_j, self._method)
+        return Ran(None, stay.started_s, took_s, spent.active_j, spent.idle_j, self._method)
 
     def note_server_load(self, load: ServerLoad) -> None:
         """Show the load of the server that generates the text."""
@@ -79,6 +77,10 @@ class SharedDevice(WorkerDevice):
             )
         )
 
+    @property
+    def _idle_power_w(self) -> float:
+        return self._counters.grant(self._spec.slot).idle_power_w
+
     def _begin_stretch(self, now_s: float) -> None:
         decoded = len(self._shares)
         profiled = self._profiled(Batch(decoded, decoded, now_s))
@@ -87,6 +89,7 @@ class SharedDevice(WorkerDevice):
         self._begin(profiled and BatchCost(_DEAD_S, self._power_w * _DEAD_S), now_s)
 
     def _end_stretch(self, now_s: float, requests: int = 0) -> None:
-        energy_j = self._power_w * max(now_s - self._since_s, 0.0)
-        self._shares.spend(energy_j)
+        length_s = max(now_s - self._since_s, 0.0)
+        energy_j = self._power_w * length_s
+        self._shares.spend(energy_j, self._idle_power_w * length_s)
         self._write(self._slot.ended(now_s, energy_j, requests))

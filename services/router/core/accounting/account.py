@@ -9,11 +9,12 @@ from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.accounting.receipt_watchers import Receipt, ReceiptWatchers
 from services.router.core.accounting.receipts import (
     Answer,
+    Carbon,
     Intensity,
     Receipts,
     Trailers,
-    carbon_gco2e,
     cost_trailers,
+    priced,
 )
 from services.router.core.accounting.service_level import WINDOWS_S
 from services.router.core.model import Instance, ModelRoutes
@@ -67,15 +68,16 @@ class Account:
         if pending.pipeline is None:
             queue_s = pending.assigned_s - arrived_s
             if cost is not None:
-                carbon = carbon_gco2e(instance, cost.energy_j, self._intensity)
+                carbon = priced(instance, cost, self._intensity)
         else:
             queue_s, last, cost = pending.queue_s, cost, pending.pipeline.total_cost(cost)
             if cost is not None:
-                carbon = self._pipeline_carbon_gco2e(pending.pipeline, instance, last)
+                carbon = self._pipeline_carbon(pending.pipeline, instance, last)
         if cost is not None:
             queue_s += cost.queue_s
         latency_s = now_s - arrived_s
-        receipt = Receipt(now_s, instance, latency_s, queue_s, cost, carbon)
+        active, total = carbon or (None, None)
+        receipt = Receipt(now_s, instance, latency_s, queue_s, cost, active, total)
         self.stats.answer(
             receipt,
             in_time=self.routes.in_time(latency_s, cost.usage if cost else None),
@@ -122,18 +124,21 @@ class Account:
         if cost is None:
             return ()
         self.stats.unclaimed_j += cost.energy_j
-        return cost_trailers(cost, carbon_gco2e(instance, cost.energy_j, self._intensity))
+        return cost_trailers(cost, priced(instance, cost, self._intensity))
 
-    def _pipeline_carbon_gco2e(
+    def _pipeline_carbon(
         self, pipeline: PipelineRequest, last: Instance, cost: Cost | None
-    ) -> float | None:
+    ) -> Carbon | None:
         """Price a request's energy where it was used, by stage; None: not all can be priced."""
-        priced = [
-            carbon_gco2e(stage.instance, stage.cost.energy_j, self._intensity)
+        found = [
+            priced(stage.instance, stage.cost, self._intensity)
             for stage in (*pipeline.stage_costs, StageCost(last, cost))
             if stage.cost is not None
         ]
-        return None if None in priced else sum(each for each in priced if each is not None)
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
+            return None
+        return Carbon(sum(each.active for each in known), sum(each.total for each in known))
 
 
 def _attributes(pending: PendingRequest, receipt: Receipt) -> dict[str, str | float]:

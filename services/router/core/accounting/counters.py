@@ -120,6 +120,7 @@ class VariantStats(_Summable):
         accuracy_sum: Sum of the stated accuracies.
         energy_j, idle_energy_j: As workers attributed them.
         carbon_gco2e: Carbon of the active energy, as far as the intensity was known.
+        carbon_total_gco2e: Carbon of the idle energy, too.
         tokens: Tokens of text; no input tokens: no answer reported any.
     """
 
@@ -132,6 +133,7 @@ class VariantStats(_Summable):
     energy_j: float = 0.0
     idle_energy_j: float = 0.0
     carbon_gco2e: float = 0.0
+    carbon_total_gco2e: float = 0.0
     tokens: TokenStats = field(default_factory=TokenStats)
 
     @property

@@ -90,6 +90,7 @@ class ModelStats:
         variant.energy_j += cost.energy_j
         variant.idle_energy_j += cost.idle_energy_j
         variant.carbon_gco2e += receipt.carbon_gco2e or 0.0
+        variant.carbon_total_gco2e += receipt.carbon_total_gco2e or 0.0
         variant.compute.add(cost.compute_s)
         if cost.usage is not None:
             variant.tokens.add(cost.usage)

@@ -28,6 +28,7 @@ class Receipt(NamedTuple):
         queue_s: Of that, waiting in the router and in the worker, s.
         cost: Cost that its worker reported; None: none.
         carbon_gco2e: Carbon of the active energy; None: not known.
+        carbon_total_gco2e: Carbon of the idle energy, too; None: not known.
     """
 
     answered_s: float
@@ -36,6 +37,7 @@ class Receipt(NamedTuple):
     queue_s: float
     cost: Cost | None
     carbon_gco2e: float | None
+    carbon_total_gco2e: float | None = None
 
 
 @dataclass(slots=True)

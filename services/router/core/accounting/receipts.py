@@ -29,18 +29,36 @@ class Answer(NamedTuple):
 
 
 def carbon_gco2e(instance: Instance, energy_j: float, intensity: Intensity) -> float | None:
-    """Price energy where it was used, PUE included; None where the intensity is not known.
-
-    Idle energy is reported but not priced: it would have been spent without the request.
-    """
+    """Price energy where it was used, PUE included; None where the intensity is not known."""
     known = intensity(instance.zone)
     return None if known is None else energy_j / J_PER_KWH * known * instance.pue
 
 
-_ENERGY, _IDLE, _CARBON = map(before_double, ("energy_j", "energy_idle_j", "carbon_gco2e"))
+class Carbon(NamedTuple):
+    """Carbon of a request, gCO2e.
+
+    Attributes:
+        active: Of its active energy, which would not have been spent without it.
+        total: Of its share of the idle energy, too.
+    """
+
+    active: float
+    total: float
+
+
+def priced(instance: Instance, cost: Cost, intensity: Intensity) -> Carbon | None:
+    """Return the carbon of a cost; None: the intensity is not known."""
+    active = carbon_gco2e(instance, cost.energy_j, intensity)
+    total = carbon_gco2e(instance, cost.energy_j + cost.idle_energy_j, intensity)
+    return None if active is None or total is None else Carbon(active, total)
+
+
+_ENERGY, _IDLE, _CARBON, _TOTAL = map(
+    before_double, ("energy_j", "energy_idle_j", "carbon_gco2e", "carbon_total_gco2e")
+)
 _CARBON_UNKNOWN = string_parameter("carbon_status", "unknown")
 _UNPRICED = Struct(f"<{len(_ENERGY)}sd{len(_IDLE)}sd")
-_PRICED = Struct(f"{_UNPRICED.format}{len(_CARBON)}sd")
+_PRICED = Struct(f"{_UNPRICED.format}{len(_CARBON)}sd{len(_TOTAL)}sd")
 
 
 @lru_cache(maxsize=1024)
@@ -62,13 +80,13 @@ class Receipts:
         self._variant = ("cinquefoil-variant", variant)
         self._methods: dict[str, bytes] = {}
 
-    def add(self, response: bytes, cost: Cost | None, carbon: float | None) -> Answer:
+    def add(self, response: bytes, cost: Cost | None, carbon: Carbon | None) -> Answer:
         """Return a serialized ModelInferResponse with its receipt.
 
         Args:
             response: The response.
             cost: Cost that the worker reported, if it did.
-            carbon: Carbon of the active energy, gCO2e; None: not known.
+            carbon: Its carbon; None: not known.
         """
         if cost is None:
             return Answer(response + self._base, (self._variant,))
@@ -79,7 +97,16 @@ class Receipts:
         if carbon is None:
             receipt += _UNPRICED.pack(_ENERGY, energy_j, _IDLE, idle_energy_j) + _CARBON_UNKNOWN
         else:
-            receipt += _PRICED.pack(_ENERGY, energy_j, _IDLE, idle_energy_j, _CARBON, carbon)
+            receipt += _PRICED.pack(
+                _ENERGY,
+                energy_j,
+                _IDLE,
+                idle_energy_j,
+                _CARBON,
+                carbon.active,
+                _TOTAL,
+                carbon.total,
+            )
         return Answer(response + receipt, (self._variant, *cost_trailers(cost, carbon)))
 
     def _fixed(self, method: str) -> bytes:
@@ -89,32 +116,39 @@ class Receipts:
         return known
 
 
-def tokens(cost: Cost, usage: Usage, carbon: float | None) -> bytes:
+def tokens(cost: Cost, usage: Usage, carbon: Carbon | None) -> bytes:
     """Return the parameters of a text: number of tokens, times, and cost per token generated.
+
+    Both costs are stated: a token's active energy is what it adds, and with the idle energy of a
+    replica that few texts share it may be several times as much.
 
     Args:
         cost: Cost of the request.
         usage: Tokens of the request.
-        carbon: Carbon of the active energy, gCO2e; None: not known.
+        carbon: Its carbon; None: not known.
     """
     found = integer_parameter("input_tokens", usage.input_tokens)
     found += integer_parameter("output_tokens", usage.output_tokens)
     if usage.cached_tokens:
         found += integer_parameter("cached_tokens", usage.cached_tokens)
-    if not usage.output_tokens:
+    output = usage.output_tokens
+    if not output:
         return found
     if usage.first_token_s:
         found += double_parameter("first_token_s", usage.first_token_s)
         found += double_parameter("token_s", usage.token_s)
-    found += double_parameter("energy_j_per_token", cost.energy_j / usage.output_tokens)
+    total_j = cost.energy_j + cost.idle_energy_j
+    found += double_parameter("energy_active_j_per_token", cost.energy_j / output)
+    found += double_parameter("energy_total_j_per_token", total_j / output)
     if carbon is not None:
-        found += double_parameter("carbon_gco2e_per_token", carbon / usage.output_tokens)
+        found += double_parameter("carbon_active_gco2e_per_token", carbon.active / output)
+        found += double_parameter("carbon_total_gco2e_per_token", carbon.total / output)
     return found
 
 
-def cost_trailers(cost: Cost, carbon: float | None) -> Trailers:
+def cost_trailers(cost: Cost, carbon: Carbon | None) -> Trailers:
     """Return energy and carbon as trailing metadata, without the variant."""
     energy = ("cinquefoil-energy-j", f"{cost.energy_j:.9g}")
     if carbon is None:
         return (energy,)
-    return (energy, ("cinquefoil-carbon-gco2e", f"{carbon:.9g}"))
+    return (energy, ("cinquefoil-carbon-gco2e", f"{carbon.active:.9g}"))

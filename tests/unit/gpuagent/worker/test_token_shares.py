@@ -28,13 +28,15 @@ def test_in_any_order_of_requests_what_is_paid_is_what_was_spent(events: list[Ev
         elif what == "count":
             shares.count(who, int(amount))
         elif what == "spend" and here:
-            shares.spend(amount)
+            shares.spend(amount, 3 * amount)
             spent_j += amount
         elif what == "leave" and who in here:
             here.remove(who)
-            paid_j += (part := shares.leave(who))
+            part, idle_j = shares.leave(who)
+            paid_j += part
+            assert idle_j == pytest.approx(3 * part)
             assert part >= 0.0
-    paid_j += sum(shares.leave(who) for who in here)
+    paid_j += sum(shares.leave(who).active_j for who in here)
 
     assert paid_j == pytest.approx(spent_j)
 
@@ -49,7 +51,7 @@ def test_energy_follows_tokens_of_the_same_stretch_only() -> None:
     shares.count("b", 3)
     shares.spend(8.0)
 
-    assert (shares.leave("a"), shares.leave("b")) == (7.0, 6.0)
+    assert (shares.leave("a").active_j, shares.leave("b").active_j) == (7.0, 6.0)
 
 
 def test_a_stretch_without_tokens_is_shared_equally() -> None:
@@ -58,4 +60,14 @@ def test_a_stretch_without_tokens_is_shared_equally() -> None:
     shares.join("b")
     shares.spend(3.0)
 
-    assert shares.leave("a") == shares.leave("b") == 1.5
+    assert shares.leave("a") == shares.leave("b") == (1.5, 0.0)
+
+
+def test_the_idle_time_before_requests_is_the_firsts() -> None:
+    """The request that ends the wait pays for it; while both are there, both pay."""
+    shares = Shares()
+    shares.join("a", 10.0)
+    shares.join("b")
+    shares.spend(0.0, 4.0)
+
+    assert (shares.leave("a").idle_j, shares.leave("b").idle_j) == (12.0, 2.0)

@@ -37,7 +37,7 @@ def test_an_answers_receipt_equals_the_one_sent_to_its_caller() -> None:
     with everybody.watching(1.0) as watcher:
         account.answer(pending, Outcome(SMALL, Result(1, cost=cost), 3.0))
 
-    assert watcher.take() == ([Receipt(3.0, SMALL, 2.0, 0.75, cost, 360.0)], 0)
+    assert watcher.take() == ([Receipt(3.0, SMALL, 2.0, 0.75, cost, 360.0, 360.0)], 0)
 
 
 def test_a_watcher_gets_only_receipts_of_its_model_and_variant() -> None:
