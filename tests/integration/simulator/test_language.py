@@ -366,3 +366,42 @@ def test_a_dirty_grid_moves_texts_to_the_smaller_variant_as_far_as_the_floor_all
     assert shares(20, 0.0) == {"8b": 1.0}
     assert shares(800, 0.0) == {"1b": 1.0}
     assert shares(800, 0.95)["8b"] == pytest.approx(0.7)
+
+
+def test_replicas_leave_at_night_and_are_back_before_the_morning(
+    chat: ScenarioOf, tmp_path: Path
+) -> None:
+    """Their servers boot for half a minute: the plan asks for them while the load still grows.
+
+    Meanwhile their GPUs are parked; no text is lost, and 99 in 100 keep their objectives.
+    """
+    evening_to_noon = (30, 30, 12, 3, 3, 3, 4, 6, 9, 13, 18, 24, 30, 30)
+    path = tmp_path / "night.csv"
+    path.write_text("\n".join(map(str, ("rps", *evening_to_noon))))
+    planner = {
+        "clock_ratios": [1.0],
+        "objective": {"carbon_weight": 1.0, "park_idle_gpus": True},
+        "triggers": {"scale_down_s": 30},
+    }
+    changes = {
+        "duration_s": 60 * len(evening_to_noon),
+        "load": {"chat": {"kind": "trace", "path": str(path), "step_s": 60}},
+        "deployment": {"nodes": {"n": {"simulated": 3 * ["h100-80gb"]}}, "planner": planner},
+    }
+    replicas = model(
+        demand_rps=1,
+        slo={"tpot_s": 0.012},
+        variants={"8b": {**VARIANT, "load_s": 30}},
+        instance_choice="consolidated",
+    )
+    seen = see(chat(merged(replicas, changes)))
+
+    planned = [(plan.decided_s, sum(plan.slices.values())) for plan in seen.plans]
+    night = min(count for _, count in planned)
+    evening = max(count for at_s, count in planned if at_s < 120)
+    back_s = min(at_s for at_s, count in planned if at_s > 240 and count == evening)
+    found = figures(seen).models["chat"]
+    assert night < evening
+    assert back_s + 30 < 12 * 60  # the morning's peak
+    assert found.lost == 0
+    assert found.attainment >= 0.99

@@ -18,6 +18,7 @@ from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
+from services.planner.core.forecast.boot_times import BootTimes
 from services.planner.core.forecast.burstiness import Burstiness
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.text_lengths import (
@@ -56,6 +57,7 @@ class ClusterState:
         models: The deployment's models, with profiles corrected by measurements.
         fleet: Nodes, from their agents' reports.
         demand: Load, from the routers' reports.
+        boots: Times that workers take to start, from rollouts.
         level: Latency and accuracy of answers, from the routers' reports.
         objective: The objective in force.
         strategy: Name of the strategy in force.
@@ -105,6 +107,7 @@ class ClusterState:
     objective_by: str = ""
     removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
+    boots: BootTimes = field(default_factory=lambda: BootTimes(()))
     accuracy: AccuracyControl = field(
         default_factory=lambda: AccuracyControl(AccuracyLedger(period_h(None)))
     )
@@ -133,6 +136,7 @@ class ClusterState:
         configured_rps = {name: model.demand_rps for name, model in deployment.models.items()}
         fleet = Fleet(deployment.nodes, planner.triggers.settle_s, deployment.join)
         readings = CounterReadings()
+        boots = BootTimes(models)
         return cls(
             clock,
             changed,
@@ -145,6 +149,7 @@ class ClusterState:
                 planner.triggers.scale_down_s,
                 bursts_apart={model.name for model in models if stated(model)},
                 answered=AnsweredRequests(readings, fleet.segments),
+                boot_s=boots.longest_s,
             ),
             ServiceLevel(aims(deployment), planner.triggers.answers_settle_s),
             planner.objective,
@@ -160,6 +165,7 @@ class ClusterState:
                 {model.name: model.dispersion for model in models},
                 lambda: clock.now().timestamp(),
             ),
+            boots=boots,
             accuracy=AccuracyControl(
                 AccuracyLedger(period_h(None), speedup=deployment.carbon.replay.speedup)
             ),
@@ -191,6 +197,7 @@ class ClusterState:
         self.fleet.configure(deployment.nodes, deployment.join)
         self.demand.configure({name: model.demand_rps for name, model in deployment.models.items()})
         self.burstiness.configure({model.name: model.dispersion for model in models})
+        self.boots.configure(models)
         self.level.configure(aims(deployment))
         self.fixed = fixed_inputs(models, self.settings, self.objective)
         self.accuracy.configure(self.objective.accuracy_mean)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice, LockClock
@@ -93,15 +93,26 @@ class RolloutExecutor:
 
         Never raises for a failed step: other nodes' parts must end before routes change again.
         """
+        actions = [action for group in change.groups for action, _ in group]
+        began_s = self._state.clock.monotonic()
         try:
             await self._environment.perform(change)
         except ServiceError as error:
-            actions = [action for group in change.groups for action, _ in group]
             what = f"change of {change.node}"
             if len(actions) == 1:
                 what = f"{_words(actions[0])} on {change.node}"
             return f"step {change.change_id} ({what}): {error.status}: {error.message}"
+        self._note_boots(actions, self._state.clock.monotonic() - began_s)
         return ""
+
+    def _note_boots(self, actions: Sequence[Action], took_s: float) -> None:
+        """Learn how long workers take to start, from a change that waited for nothing else."""
+        if any(isinstance(action, StopSegment) for action in actions):
+            return
+        for action in actions:
+            if isinstance(action, StartSegment):
+                kind = action.segment.kind
+                self._state.boots.observe(kind.model, kind.variant, took_s)
 
 
 def stops(stage: Stage) -> frozenset[str]:

@@ -36,6 +36,9 @@ MIN_REQUESTS = 100.0
 STEADY_REQUESTS = 10 * MIN_REQUESTS
 """Requests over which a load must be lower before it counts; sets the time for slow models."""
 
+MOST_GROWTH = 2.0
+"""Limit of a load's growth while workers start, relative to its forecast."""
+
 BURST_S = 30.0
 """Shortest window where bursts count by themselves, s: three times the longest of their windows."""
 
@@ -201,6 +204,7 @@ class Demand:
         *,
         bursts_apart: Collection[str] = (),
         answered: Callable[[], Mapping[str, float]] | None = None,
+        boot_s: Callable[[str], float] = lambda _: 0.0,
     ) -> None:
         """Start without history.
 
@@ -214,6 +218,8 @@ class Demand:
                 load is the mean over `BURST_S` at least.
             answered: Returns the requests that instances have answered so far, by model; None:
                 routers are believed.
+            boot_s: Returns how long a model's workers take to start, s: if the load is forecast to
+                grow, it is provided for as it will be by then.
         """
         settings = settings or LoadForecast()
         self._configured_rps = dict(configured_rps)
@@ -226,6 +232,7 @@ class Demand:
         self._reported_until_s: dict[str, float] = {}
         self._scale_down_s = scale_down_s
         self._bursts_apart = frozenset(bursts_apart)
+        self._boot_s = boot_s
         self._arrivals: dict[str, _Arrivals] = {}
         self._held = {model: _Held() for model in configured_rps}
         self._records: dict[int, _Record] = {}
@@ -312,11 +319,24 @@ class Demand:
         for model, configured in self._configured_rps.items():
             seen = max((each.busiest.get(model, 0.0) for each in records), default=0.0)
             forecast = forecasts.get(model)
-            expected = forecast.high_rps if forecast else MARGIN * seen
+            expected = MARGIN * seen
+            if forecast:
+                expected = forecast.high_rps * self._growth(model, forecast)
             wanted = max(configured, expected, seen)
             hold_s = self._scale_down_s and max(self._scale_down_s, STEADY_REQUESTS / wanted)
             rates_rps[model] = self._held[model].most(wanted, now_s, hold_s)
         return rates_rps
+
+    def _growth(self, model: str, forecast: Forecast) -> float:
+        """Return by how much a load grows from the forecast interval until workers have started.
+
+        It grows as from the last interval to the one that is forecast, at most twice as much.
+        """
+        before_rps = self._last.busiest.get(model, 0.0) if self._last else 0.0
+        if not 0 < before_rps < forecast.expected_rps:
+            return 1.0
+        intervals = self._boot_s(model) / self._interval_s
+        return min((forecast.expected_rps / before_rps) ** intervals, MOST_GROWTH)
 
     def arriving_rps(self) -> dict[str, float]:
         """Return the mean load of the last interval and the current one, req/s by model.
