@@ -7,8 +7,10 @@ from typing import Final
 from benchmarks.llm.elastic import Fleet, Site, Unit
 from benchmarks.llm.engine import CLOCKS, Limits, Request
 from benchmarks.llm.policies import AsRouter, lengths, plan_of
+from services.planner.core.forecast.burstiness import Burstiness
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.text_lengths import TextLength
+from services.planner.core.model import POISSON
 from services.simulator.continuous_batching import Replica
 
 REPORT_S: Final = 5.0
@@ -58,7 +60,9 @@ class Cinquefoil:
             now_s=lambda: self._now_s,
             scale_down_s=DOWN_S,
             bursts_apart={_MODEL},
+            boot_s=lambda _: site.boot_s,
         )
+        self._bursts = Burstiness({_MODEL: POISSON}, lambda: self._now_s)
         self._arrived: deque[Request] = deque(maxlen=SEEN)
         self._planned: tuple[Request, ...] = ()  # by whose lengths
         self._reported = 0
@@ -82,6 +86,7 @@ class Cinquefoil:
         self._now_s = now_s
         if now_s > 0:
             self._demand.observe("router", {_MODEL: self._coming - self._reported}, REPORT_S)
+            self._bursts.observe("router", int(now_s - REPORT_S), {_MODEL: self._per_second(now_s)})
             self._reported = self._coming
         if self._coming < FIRST:
             return
@@ -89,7 +94,9 @@ class Cinquefoil:
             self._planned = tuple(self._arrived)
         inputs, outputs = lengths(self._planned)
         load_rps = self._demand.rates_rps()[_MODEL]
-        wanted, self.clock = plan_of(inputs, outputs, load_rps, self._limits, bursts=True)
+        wanted, self.clock = plan_of(
+            inputs, outputs, load_rps, self._limits, bursts=self._bursts.known[_MODEL]
+        )
         if self._elastic and now_s >= DOWN_S:  # less load counts once it has been less for so long
             fleet.scale(wanted, now_s, self._order(fleet))
 
@@ -104,6 +111,13 @@ class Cinquefoil:
 
     def ratio(self, zone: str) -> None:
         """Return None: no policy here needs it."""
+
+    def _per_second(self, now_s: float) -> list[int]:
+        """Return the requests of each second since the last report."""
+        counts = [0] * round(REPORT_S)
+        for each in self._window[self._reported : self._coming]:
+            counts[min(max(int(each.arrived_s - now_s + REPORT_S), 0), len(counts) - 1)] += 1
+        return counts
 
     def _usual(self, seen: Collection[Request] = ()) -> TextLength:
         inputs, outputs = lengths(seen or self._arrived)

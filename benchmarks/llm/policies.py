@@ -30,10 +30,11 @@ from benchmarks.llm.engine import (
     serve,
 )
 from benchmarks.llm.prefixes import TEXT_BYTES, ByPrefix
+from cinquefoil.planner.v1.records import Dispersion
 from services.kit.config import Objective
 from services.kit.profiles.core.language import PROMPT_TOKENS_PER_STEP
 from services.kit.request_cost import Cost, Usage
-from services.planner.core.model import Model, Variant
+from services.planner.core.model import POISSON, Model, Variant
 from services.planner.core.problem import catalog
 from services.planner.core.problem.latency_rule import admissible_rps
 from services.router.core.balancing.weigher import CarbonSignal
@@ -325,7 +326,12 @@ def lengths(window: Collection[Request]) -> tuple[Tokens, Tokens]:
 
 
 def plan_of(
-    inputs: Tokens, outputs: Tokens, load_rps: float, limits: Limits, *, bursts: bool = False
+    inputs: Tokens,
+    outputs: Tokens,
+    load_rps: float,
+    limits: Limits,
+    *,
+    bursts: Dispersion | None = None,
 ) -> tuple[int, float]:
     """Return the replicas and the clock that the planner's catalog gives for a load.
 
@@ -336,7 +342,7 @@ def plan_of(
         outputs: Tokens of answers that were seen.
         load_rps: Load to plan for, req/s.
         limits: Objectives.
-        bursts: By `latency_rule`, as the planner counts them; else by `max_utilisation` alone.
+        bursts: Burstiness of the load, as the planner counts it; None: `max_utilisation` alone.
     """
     usual = PROFILE.changed(
         prompt_tokens=float(inputs.mean()),
@@ -345,7 +351,7 @@ def plan_of(
     )
     model = Model(
         "text", 1e4, 99.0, load_rps, (Variant("8b", 1.0, usual),),
-        slo_first_token_s=limits.ttft_s, slo_token_s=limits.tpot_s,
+        slo_first_token_s=limits.ttft_s, slo_token_s=limits.tpot_s, dispersion=bursts or POISSON,
     )  # fmt: skip
     objective = Objective()
     sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -48,6 +48,10 @@ MOST_PER_ANSWER = 1.5
 An overloaded router that restarts leaves more than its instances can serve: none is taken away.
 """
 
+LEARNT = 0.05
+"""Of the time since a model's first report, the window that may be used: `BURST_S` after ten
+minutes, when its bursts have been counted (`burstiness`)."""
+
 MIN_SEEN = 0.5
 """Least share of an interval that must have been reported; otherwise it is a gap."""
 
@@ -79,10 +83,10 @@ class _Arrivals:
 
     def rate_rps(self, end: int) -> float:
         """Return the load of the shortest significant window that ends with a second, req/s."""
-        total = 0.0
+        total, window_s = 0.0, self._least_s(end)
         for second, count in reversed(self._counts):
             total += count if second <= end else 0.0
-            if total >= MIN_REQUESTS and end - second + 1 >= self._window_s:
+            if total >= MIN_REQUESTS and end - second + 1 >= window_s:
                 return total / (end - second + 1)
         known_s = end - self._first + 1
         return total / (known_s if total >= MIN_REQUESTS else max(known_s, self._min_span_s))
@@ -90,6 +94,10 @@ class _Arrivals:
     def cap(self, most_rps: float) -> None:
         """Drop what exceeds a load."""
         self._counts = deque((second, min(count, most_rps)) for second, count in self._counts)
+
+    def _least_s(self, end: int) -> float:
+        """Return the shortest window, s: until bursts are known, they count as load."""
+        return min(self._window_s, LEARNT * (end - self._first))
 
     def forget(self, before: int) -> None:
         """Drop arrivals that no window ending at `before` or later needs."""

@@ -52,7 +52,8 @@ def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> flo
     """
     usable_rps = most_rps(objective, kind)
     if keeps_percentile(objective) and kind.token_times and model.demand_rps > 0:
-        load = text_rule.Load(model.demand_rps)
+        bursts = model.dispersion
+        load = text_rule.Load(model.demand_rps, bursts.at_1s, bursts.at_10s)
         segments = text_rule.least_segments(
             kind, load, model.slo_first_token_s, model.slo_percentile
         )
