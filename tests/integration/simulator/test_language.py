@@ -375,7 +375,7 @@ def test_replicas_leave_at_night_and_are_back_before_the_morning(
 
     Meanwhile their GPUs are parked; no text is lost, and 99 in 100 keep their objectives.
     """
-    evening_to_noon = (10, 10, 4, 1, 1, 1, 1.4, 2, 3, 4.4, 6, 8, 10, 10)
+    evening_to_noon = (18, 18, 7, 2, 2, 2, 2, 3, 5, 7, 11, 15, 18, 18)
     path = tmp_path / "night.csv"
     path.write_text("\n".join(map(str, ("rps", *evening_to_noon))))
     planner = {
