@@ -371,7 +371,7 @@ def test_a_dirty_grid_moves_texts_to_the_smaller_variant_as_far_as_the_floor_all
 def test_replicas_leave_at_night_and_are_back_before_the_morning(
     chat: ScenarioOf, tmp_path: Path
 ) -> None:
-    """Their servers boot for half a minute: the plan asks for them while the load still grows.
+    """Their servers boot for half a minute: the plan starts them while the load still grows.
 
     Meanwhile their GPUs are parked; no text is lost, and 99 in 100 keep their objectives.
     """

@@ -1,4 +1,4 @@
-"""Time from a worker's start to its first answer, by variant: so early is capacity asked for.
+"""Time from a worker's start to its first answer, by variant: capacity has to start so early.
 
 A server of a language model takes half a minute to minutes: it reads tens of gigabytes and captures
 graphs. What rollouts took replaces what the deployment states (`load_s`).
