@@ -5,9 +5,10 @@ chunk; after a prompt of words it counts from one. Given tools it calls the firs
 schema it answers with the first value that this allows. Chunks, usage, errors, metrics and the
 list of models have the forms that vLLM documents; no vLLM was run.
 A word in FAULT_FILE makes it misbehave: "die" after the first token, "unready" from now on, "full"
-(503), "queue" (its metrics say that requests wait), "hang" after the first token. While it says
-"pause", answers stop after the first token; "hold", before it, too. Requests that were closed
-before their end are counted at `/aborted`. With VLLM_API_KEY, that key is required.
+(503), "no-sleep" (404 to `/sleep`), "queue" (its metrics say that requests wait), "hang" after the
+first token. While it says "pause", answers stop after the first token; "hold", before it, too.
+Requests that were closed before their end are counted at `/aborted`. With VLLM_API_KEY, that key
+is required.
 """
 
 import asyncio
@@ -33,8 +34,9 @@ class Counting:
     def __init__(self, fault: Path, api_key: str) -> None:
         self._fault = fault
         self._api_key = api_key
-        self._running = self._aborted = 0
         self._loaded: list[tuple[str, str]] = []
+        self._running = self._aborted = self._sleeps = 0
+        self._asleep = set[str]()
 
     def app(self) -> web.Application:
         """Return what serves it."""
@@ -44,6 +46,10 @@ class Counting:
                 web.get("/health", self._health),
                 web.get("/metrics", self._metrics),
                 web.get("/aborted", self._count_aborted),
+                web.post("/sleep", self._fall_asleep),
+                web.post("/wake_up", self._wake_up),
+                web.post("/collective_rpc", self._reload),
+                web.get("/is_sleeping", self._is_sleeping),
                 web.get("/v1/models", self._models),
                 web.post("/v1/load_lora_adapter", self._load_adapter),
                 web.post("/v1/completions", self._generate),
@@ -61,6 +67,30 @@ class Counting:
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self._wants("unready") else 200)
+
+    async def _fall_asleep(self, request: web.Request) -> web.Response:
+        if self._wants("no-sleep"):
+            return web.Response(status=404)
+        if self._running:
+            return web.Response(status=500)
+        self._asleep = {"1": {"weights", "kv_cache"}, "2": {"weights", "kv_cache", "loaded"}}[
+            request.query["level"]
+        ]
+        self._sleeps += 1
+        return web.Response()
+
+    async def _wake_up(self, request: web.Request) -> web.Response:
+        await self._while("hold")
+        self._asleep -= set(request.query.getall("tags", ["weights", "kv_cache"]))
+        return web.Response()
+
+    async def _reload(self, request: web.Request) -> web.Response:
+        if (await request.json())["method"] == "reload_weights" and "weights" not in self._asleep:
+            self._asleep.discard("loaded")
+        return web.json_response({"results": [None]})
+
+    async def _is_sleeping(self, _: web.Request) -> web.Response:
+        return web.json_response({"is_sleeping": bool(self._asleep), "sleeps": self._sleeps})
 
     async def _count_aborted(self, _: web.Request) -> web.Response:
         return web.json_response(self._aborted)
@@ -109,6 +139,8 @@ class Counting:
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         self._check_key(request)
         body = await request.json()
+        if self._asleep:
+            return _refused(500, "The engine is asleep", "InternalServerError")
         if self._wants("full"):
             return _refused(503, "The engine is overloaded", "ServiceUnavailableError")
         prompt = _prompt_of(body)

@@ -40,6 +40,7 @@ from services.kit.config.models import (
     RequestLimits,
     Runtime,
     ServerRuntime,
+    Sleep,
     Slo,
     Spread,
     TableProfile,

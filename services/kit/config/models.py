@@ -211,6 +211,18 @@ class TextRuntime(Section):
     chat: bool = True
 
 
+class Sleep(Section):
+    """Sleep of a server without requests: vLLM with `--enable-sleep-mode`, VLLM_SERVER_DEV_MODE=1.
+
+    Attributes:
+        after_s: Time without a request, s.
+        level: 1: weights wait in the host's memory; 2: they are dropped, and read again.
+    """
+
+    after_s: Positive = 300.0
+    level: Literal[1, 2] = 1
+
+
 class OpenAiRuntime(ServerRuntime, TextRuntime):
     """A language model in a server of the OpenAI API: vLLM, SGLang, llama.cpp's, or another.
 
@@ -225,6 +237,7 @@ class OpenAiRuntime(ServerRuntime, TextRuntime):
         adapters: LoRA adapters that a worker loads into its server (`/v1/load_lora_adapter`, which
             vLLM has where VLLM_ALLOW_RUNTIME_LORA_UPDATING is set): name and path. Those that the
             server lists itself need not be given.
+        sleep: When the server gives its memory back. None: never.
     """
 
     kind: Literal["openai"]
@@ -232,9 +245,12 @@ class OpenAiRuntime(ServerRuntime, TextRuntime):
     context_tokens: Annotated[int, Field(ge=64, le=10_485_760)] | None = None
     slots: Annotated[int, Field(ge=1, le=4096)] | None = None
     adapters: dict[Name, str] = Field(default_factory=dict)
+    sleep: Sleep | None = None
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
+        if self.sleep is not None and not self.command:
+            yield "sleep: only with command: a server at an address may have other clients"
         if self.command and self.api_key_file is not None:
             yield 'api_key_file: only with address; command takes "{api_key}"'
 

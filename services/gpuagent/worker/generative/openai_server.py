@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -23,6 +24,7 @@ from services.gpuagent.worker.generative.generation import Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.server_answers import Progress, ServerAnswers
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
+from services.gpuagent.worker.generative.server_sleep import ServerSleep
 from services.gpuagent.worker.model_port import ModelFailed
 from services.kit import proxies
 from services.kit.config import ClientTls, GenerativeRuntime, OpenAiRuntime
@@ -128,6 +130,8 @@ class OpenAiModel(TextModel):
         self._uncounted = False
         self._in_flight = 0
         self._token_s = 0.0
+        rest = runtime.sleep if isinstance(runtime, OpenAiRuntime) else None
+        self._sleep = ServerSleep(http, rest, time.monotonic)
         self._room = asyncio.Event()
         self._room.set()
         self._has_metrics = True
@@ -185,6 +189,7 @@ class OpenAiModel(TextModel):
         """Wait until the server has ended, or says several times that it is not ready."""
 
         async def alive() -> bool:
+            await self._sleep.doze(lambda: self._in_flight)
             await self._read_load()
             return await self.ready()
 
@@ -255,6 +260,7 @@ class OpenAiModel(TextModel):
     async def _call(self, wanted: TextRequest, generation: Generation) -> str:
         progress = Progress(self._answers, self._server.name, wanted.prompt_bytes)
         streams = isinstance(wanted, Prompt) or wanted.streams
+        await self._sleep.rouse()
         try:
             async with (
                 self._server.answering(),
