@@ -362,11 +362,14 @@ def plan_of(
         if bursts:
             usable_rps = admissible_rps(objective, model, kind)
         if usable_rps > 0:
-            gpus = min(math.ceil(load_rps / usable_rps - _ROUNDING_RPS), GPUS)
+            needed = load_rps / usable_rps
+            gpus = min(math.ceil(needed - _ROUNDING_RPS), GPUS)
             idle_w = gpus * (POOL.type.context_power_w - POOL.type.idle_power_w)
             power_w = load_rps * kind.energy_j + (idle_w if bursts else 0.0)
-            found.append((power_w, gpus, kind.clock_mhz / POOL.type.max_clock_mhz or 1.0))
+            missing = max(needed - GPUS, 0.0)  # of too few GPUs, as much as they can do comes first
+            clock = kind.clock_mhz / POOL.type.max_clock_mhz or 1.0
+            found.append((missing, power_w, gpus, clock))
     if not found:
         return GPUS, 1.0
-    _, gpus, clock = min(found)
+    _, _, gpus, clock = min(found)
     return gpus, min(CLOCKS, key=lambda c: abs(c - clock))

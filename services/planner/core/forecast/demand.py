@@ -344,7 +344,8 @@ class Demand:
         if not 0 < before_rps < forecast.expected_rps:
             return 1.0
         intervals = self._boot_s(model) / self._interval_s
-        return min((forecast.expected_rps / before_rps) ** intervals, MOST_GROWTH)
+        growth: float = (forecast.expected_rps / before_rps) ** intervals
+        return min(growth, MOST_GROWTH)
 
     def arriving_rps(self) -> dict[str, float]:
         """Return the mean load of the last interval and the current one, req/s by model.
