@@ -278,15 +278,26 @@ def read_samples(file: Path, inputs: Sequence[Input]) -> Samples:
 
 
 def read_array(file: Path) -> Array:
-    """Return the array in a .npy file.
+    """Return the array in a .npy file, as a confined process reads it.
 
     Raises:
-        InvalidArgument: The file holds no array of numbers or texts.
-        OSError: It cannot be read.
+        NotFound: The file does not exist.
+        InvalidArgument: It holds no array of numbers or texts, or too large a one.
     """
+    found = confined(_values, file, file=file, reads=[file], answer_bytes=_PART_BYTES)
+    return found.array()
+
+
+def _values(file: Path) -> Values:
+    return Values.of(_array(file))
+
+
+def _array(file: Path) -> Array:
     try:
         with file.open("rb") as opened:
             array: Array = np.lib.format.read_array(opened, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no {file}") from error
     except (ValueError, MemoryError, EOFError, SyntaxError) as error:
         raise InvalidArgument(f"{file} is not a .npy array of numbers or texts") from error
     if array.dtype.kind not in _NUMBERS + "US":
@@ -296,10 +307,7 @@ def read_array(file: Path) -> Array:
 
 def _arrays(file: Path) -> dict[str, Array]:
     if file.suffix == ".npy":
-        try:
-            return {"": read_array(file)}
-        except FileNotFoundError as error:
-            raise NotFound(f"there is no {file}") from error
+        return {"": _array(file)}
     try:
         with np.load(file, allow_pickle=False) as content:
             names = content.files if isinstance(content, np.lib.npyio.NpzFile) else None

@@ -8,6 +8,7 @@ import yaml
 
 from services.kit.config import Deployment, Model
 from services.kit.config.loader import Mistake, line_of
+from services.kit.net import is_loopback
 
 _LONG_S: Final = 60.0
 """Longest usual objective of what is no language model; milliseconds are written as more."""
@@ -37,8 +38,22 @@ def doubts(path: Path, deployment: Deployment) -> list[Mistake]:
         for name, model in deployment.models.items()
         for finding in (*_objective(name, model), *_load(name, model), *_arithmetic(name, model))
     ]
+    findings += _transport(deployment)
     found = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(found, key=lambda each: (each.line, each.where))
+
+
+def _transport(deployment: Deployment) -> Iterator[Finding]:
+    """Yield that gRPC's C core listens where strangers may connect."""
+    if deployment.rpc.transport == "own":
+        return
+    router = deployment.router
+    for name in ("listen", "token_listen"):
+        address = getattr(router, name)
+        if address and not is_loopback(address):
+            text = f"grpcio at router.{name} {address}: floods there refuse or delay others; "
+            text += "keep rpc.transport: own, or let only a front such as Envoy reach it"
+            yield ("rpc", "transport"), text
 
 
 def _objective(name: str, model: Model) -> Iterator[Finding]:

@@ -92,6 +92,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         tls=tls,
         certificate_required=not tokens,
         max_connections=settings.max_connections,
+        by_host=access is None,
         grace_s=grace_s,
         shared_port=settings.processes > 1,
     ):

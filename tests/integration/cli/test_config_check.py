@@ -189,6 +189,19 @@ def test_a_value_that_is_allowed_and_unlikely_is_doubted(
     assert any(sentence in line for line in lines)
 
 
+@pytest.mark.parametrize(("host", "doubted"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_grpcio_beyond_this_machine_is_doubted(host: str, doubted: bool, tmp_path: Path) -> None:
+    """Floods delay others there, as measured; on loopback there is no stranger."""
+    file = tmp_path / "cinquefoil.yaml"
+    file.write_text(
+        f"{GOOD}\nrpc: {{transport: grpcio}}\nrouter: {{listen: '{host}:8464'}}\n"
+        "access: {insecure: true}\n"
+    )
+    found = [each.where for each in doubts(file, load(file))]
+
+    assert found == (["rpc.transport"] if doubted else [])
+
+
 def test_one_accuracy_in_percent_among_shares_is_the_one_that_is_named(tmp_path: Path) -> None:
     """The one that differs, not those that it differs from."""
     third = """      lin:

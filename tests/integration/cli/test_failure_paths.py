@@ -83,6 +83,20 @@ def test_only_arrays_of_numbers_and_texts_are_sent(tmp_path: Path, content: byte
         read_array(tmp_path / "array.npy")
 
 
+def test_an_array_is_read_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header of 128 bytes that states 2^40 numbers takes no memory of the command's."""
+    monkeypatch.setattr(np.lib.format, "read_array", pytest.fail)
+    bomb = npy([1.0]).replace(b"(1,), }            ", b"(1099511627776,), }")
+    (tmp_path / "bomb.npy").write_bytes(bomb)
+    with pytest.raises(InvalidArgument, match=r"bomb\.npy"):
+        read_array(tmp_path / "bomb.npy")
+    (tmp_path / "good.npy").write_bytes(npy([1.5, 2.5]))
+
+    assert read_array(tmp_path / "good.npy").tolist() == [1.5, 2.5]
+
+
 def test_desired_states_with_numbers_that_no_message_carries_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
     file.write_text("version: v1\ngpus: [{uuid: G, slices: [1g.5gb@99999999999]}]\n")
