@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.terms import MOST_TERMS_AHEAD
 
 STALE_TERM = "STALE_TERM"
 """Reason of the refusal of an order of a planner that does not lead any more."""
@@ -26,7 +27,12 @@ class Terms:
 
         Raises:
             FailedPrecondition: An order of a higher term has come before.
+            InvalidArgument: No planner that follows the last can be in that term.
         """
+        if self.term and term > self.term + MOST_TERMS_AHEAD:
+            raise InvalidArgument.at(
+                "term", f"must be at most {MOST_TERMS_AHEAD:,} above {self.term}, got {term}"
+            )
         if term and term < self.term:
             raise FailedPrecondition(
                 f"this step is of term {term}, and one of term {self.term} has come: its "

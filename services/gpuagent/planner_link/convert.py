@@ -30,6 +30,10 @@ from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import check_spec
 
+_MOST_CLOCK_MHZ: Final = 100_000
+_MOST_GRACE_S: Final = 86_400
+_MOST_START: Final = 1024
+
 
 def node(value: Node, conditions: Iterable[Condition]) -> pb.Node:
     """Return a node's message, with its conditions."""
@@ -76,6 +80,10 @@ def action(message: steps_pb2.Step | steps_pb2.Action) -> Action:
             _check_placement(place)
         case StartSegment(spec):
             _check(spec)
+        case LockClock(_, clock_mhz):
+            _check_range("clock_mhz", clock_mhz, _MOST_CLOCK_MHZ)
+        case StopSegment(_, grace):
+            _check_range("grace", grace.total_seconds(), _MOST_GRACE_S)
     return cast("Action", found)
 
 
@@ -101,6 +109,12 @@ def _check(spec: SegmentSpec) -> SegmentSpec:
 def _check_placement(placement: Placement) -> None:
     if not placement.profile:
         raise InvalidArgument.at("placement.profile", "required")
+    _check_range("placement.start", placement.start, _MOST_START)
+
+
+def _check_range(field: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        raise InvalidArgument.at(field, f"must be 0..{most:g}, got {value:g}")
 
 
 def drifts(tracks: Mapping[SegmentKind, DriftTrack]) -> planner_pb2.ProfileDrifts:

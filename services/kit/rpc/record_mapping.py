@@ -26,6 +26,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Value
 
+from services.kit.errors import InvalidArgument
+
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 
@@ -54,10 +56,22 @@ class _Way:
 
 
 _KNOWN: Mapping[Any, _Way] = {
-    datetime: _Way(lambda when: when, lambda stamp: stamp.ToDatetime(UTC)),
-    timedelta: _Way(lambda duration: duration, lambda duration: duration.ToTimedelta()),
+    datetime: _Way(lambda when: when, lambda stamp: _time(stamp.ToDatetime, UTC)),
+    timedelta: _Way(lambda duration: duration, lambda duration: _time(duration.ToTimedelta)),
     Any: _Way(lambda value: ParseDict(value, Value()), MessageToDict),
 }
+
+
+def _time(read: Callable[..., R], *arguments: object) -> R:
+    """Return a time that a peer sent.
+
+    Raises:
+        InvalidArgument: It is beyond those that there can be.
+    """
+    try:
+        return read(*arguments)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument(f"a time that cannot be: {error}") from error
 
 
 def to_message(record: Any, kind: type[M]) -> M:

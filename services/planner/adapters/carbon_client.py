@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, NoReturn
 from cinquefoil.carbon.v1 import carbon_pb2
 from services.kit.clock import Clock
 from services.kit.config import Horizon
+from services.kit.rpc.intensity_figures import implausible
 from services.kit.rpc.reconnect import Reconnector
+from services.kit.segment import plain
+from services.kit.telemetry import logs
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.forecast import forecast_periods
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
+
+_log = logs.get("carbon")
 
 
 async def follow(
@@ -47,13 +52,14 @@ async def follow(
             state.lose_carbon()
 
     def hear(response: carbon_pb2.WatchResponse) -> None:
-        forecasts.update(_forecasts(response.intensities))
+        intensities = [each for each in response.intensities if _is_plausible(each, zones)]
+        forecasts.update(_forecasts(intensities))
         if forecasts.keys() == zones:
             state.update_forecast(forecast_periods.periods(forecasts, horizon))
         state.update_intensity(
-            {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
-            {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in response.intensities},
-            {each.zone: _provenance(each) for each in response.intensities},
+            {each.zone: each.intensity_gco2e_per_kwh for each in intensities},
+            {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in intensities},
+            {each.zone: _provenance(each) for each in intensities},
         )
 
     await connection.run(watch)
@@ -64,6 +70,14 @@ def _request(zones: frozenset[str], horizon: Horizon) -> carbon_pb2.WatchRequest
     if horizon.length_s:
         request.horizon.FromTimedelta(timedelta(seconds=horizon.length_s))
     return request
+
+
+def _is_plausible(entry: carbon_pb2.Intensity, zones: frozenset[str]) -> bool:
+    """Return whether an intensity is of one of these zones, and can be."""
+    fault = implausible(entry)
+    if fault:
+        _log.warning("impossible intensity left out", zone=plain(entry.zone), fault=fault)
+    return not fault and entry.zone in zones
 
 
 def _provenance(intensity: carbon_pb2.Intensity) -> str:

@@ -8,16 +8,11 @@ from typing import Any, Final
 from services.kit.clock import Clock
 from services.kit.errors import InvalidArgument, Unavailable
 from services.kit.telemetry import logs
+from services.kit.terms import MOST_TERMS_AHEAD
 from services.planner.adapters.store import Deposed, Store
 from services.planner.core.lease import EXPIRES_S, RENEW_S
 
-MOST_TERMS_AHEAD: Final = 1_000_000
-"""Terms by which an agent's may exceed the planner's: those since a backup of its database."""
-
 _log = logs.get("leadership")
-
-_MOST_TERMS_AHEAD: Final = 2**20
-"""Planners that can have led since the database was written that this one restored."""
 
 _LEAST_TURNS: Final = 50
 """Turns of the loop without an answer after which the database counts as lost."""
@@ -84,19 +79,12 @@ class Leading:
             )
 
     async def raise_to(self, term: int) -> None:
-        """Lead in a term of at least `term`: agents refuse the steps of lower ones.
+        """Lead in a term of at least `term`, which was checked: agents refuse those of lower ones.
 
         Raises:
-            InvalidArgument: No planner of this deployment can have led in that term.
             Unavailable: The database is away.
         """
-        own = self._store.leadership.lease.term
-        if term > own + _MOST_TERMS_AHEAD:
-            raise InvalidArgument.at(
-                "term",
-                f"must be at most {_MOST_TERMS_AHEAD} above the planner's, {own}; got {term}",
-            )
-        if term > own:
+        if term > self._store.leadership.lease.term:
             _log.warning("agents know a higher term: was the database restored?", term=term)
             await self._store.renew(at_least=term + 1)
 

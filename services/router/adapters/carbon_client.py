@@ -1,19 +1,13 @@
 """The carbon service's client: carbon intensity by zone."""
 
-from typing import Final
-
 import grpc
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.kit.clock import Clock
+from services.kit.rpc.intensity_figures import implausible
 from services.kit.rpc.reconnect import Reconnector
 from services.kit.telemetry import logs
-
-MOST_GCO2E_PER_KWH: Final = 1e4
-"""Several times the intensity of lignite."""
-
-MOST_RATIO: Final = 1e4
 
 _log = logs.get("carbon")
 
@@ -41,17 +35,10 @@ class CarbonClient:
             async for response in CarbonServiceStub(channel).Watch(pb.WatchRequest()):
                 carbon.connected()
                 for entry in response.intensities:
-                    if not plausible(entry):
-                        _log.warning("impossible intensity left out", zone=entry.zone)
+                    if fault := implausible(entry):
+                        _log.warning("impossible intensity left out", zone=entry.zone, fault=fault)
                         continue
                     self._intensities[entry.zone] = entry.intensity_gco2e_per_kwh
                     self._ratios[entry.zone] = entry.ratio
 
         await carbon.run(session)
-
-
-def plausible(entry: pb.Intensity) -> bool:
-    """Return whether an intensity and its ratio to the average are possible: receipts have them."""
-    return (
-        0 <= entry.intensity_gco2e_per_kwh <= MOST_GCO2E_PER_KWH and 0 <= entry.ratio <= MOST_RATIO
-    )

@@ -4,14 +4,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import get_args
+from typing import Final, get_args
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1 import router_pb2
 from services.kit.clock import Clock
 from services.kit.config import Discipline, InstanceChoice
 from services.kit.errors import FailedPrecondition
+from services.kit.power_limits import MOST_GPU_W
+from services.kit.rpc.figures import Bounds, check_figures
 from services.kit.rpc.record_mapping import from_message, to_message
+from services.kit.segment import MOST_BATCH
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.counters import StatsWindow
 from services.router.core.accounting.receipt_watchers import Receipt
@@ -26,8 +29,33 @@ _CHOICES: dict[str, InstanceChoice] = {name: name for name in get_args(InstanceC
 _DISCIPLINES: dict[str, Discipline] = {name: name for name in DISCIPLINES}
 
 
+_MOST_S: Final = 86_400.0
+_MOST_STAGES: Final = 256
+_OF_ROUTES: Final[Bounds] = {
+    "slo_latency_s": (0, _MOST_S),
+    "slo_percentile": (0, 100),
+    "slo_first_token_s": (0, _MOST_S),
+    "slo_token_s": (0, _MOST_S),
+    "intensity_threshold": (0, 1e6),
+}
+_OF_AN_INSTANCE: Final[Bounds] = {
+    "accuracy": (-1e9, 1e9),
+    "share": (0, 1e6),  # of a change: relative to those before
+    "credits": (0, MOST_BATCH),
+    "pue": (0, 10),
+    "gpu_idle_power_w": (0, MOST_GPU_W),
+    "stage": (0, _MOST_STAGES),
+    "stages": (0, _MOST_STAGES),
+    "power_limit_w": (0, MOST_GPU_W),
+}
+
+
 def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
-    """Return a routing table of the planner."""
+    """Return a routing table of the planner.
+
+    Raises:
+        InvalidArgument: A figure cannot be.
+    """
     return from_message(table, RoutingTable, models=tuple(map(_routes, table.models)))
 
 
@@ -36,6 +64,7 @@ def changed_table(table: RoutingTable, change: plan_pb2.RoutingChange) -> Routin
 
     Raises:
         FailedPrecondition: It is a change of another table.
+        InvalidArgument: A figure cannot be.
     """
     if change.base_revision != table.revision:
         raise FailedPrecondition(
@@ -68,6 +97,9 @@ def _changed_routes(before: ModelRoutes | None, change: plan_pb2.ModelRoutesChan
 
 
 def _routes(routes: plan_pb2.ModelRoutes) -> ModelRoutes:
+    check_figures(f"routes of {routes.model:.64}", routes, _OF_ROUTES)
+    for each in routes.instances:
+        check_figures(f"instance {each.endpoint:.64}", each, _OF_AN_INSTANCE)
     return ModelRoutes(
         model=routes.model,
         slo_latency_s=routes.slo_latency_s,

@@ -12,7 +12,7 @@ from cinquefoil.planner.v1.plan_pb2 import PLAN_STATE_PROPOSED, PLAN_STATE_ROLLI
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector
 from services.kit.telemetry import logs
@@ -73,7 +73,7 @@ async def watch_routes(
         "planner: routes",
         clock,
         backoff=Backoff(maximum_s=MOST_S),
-        errors=(grpc.aio.AioRpcError, FailedPrecondition),
+        errors=(grpc.aio.AioRpcError, FailedPrecondition, InvalidArgument),
         channel=channel,
     )
 

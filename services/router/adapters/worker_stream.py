@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +38,9 @@ REDIAL_AFTER_LIE_S: Final = 10.0
 
 MOST_KV_TOKENS: Final = 2**24
 """Tokens that one request may hold on a GPU."""
+
+MOST_RETRY_S: Final = 3600.0
+"""Longest time after which a client is sent to try again, s; a longer one is left out."""
 
 _log = logs.get("worker")
 
@@ -310,7 +312,7 @@ def to_result(result: pb.Result) -> Result:
             usage=_usage(receipt) if receipt.input_tokens else None,
         )
     if result.status:
-        wait_s = result.retry_after_s if 0 < result.retry_after_s < math.inf else None
+        wait_s = result.retry_after_s if 0 < result.retry_after_s <= MOST_RETRY_S else None
         return Result(
             result.id,
             result.status,

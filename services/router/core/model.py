@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from services.kit.config import Discipline, DispatchRules, InstanceChoice, RequestLimits
 from services.kit.request_cost import Usage
+from services.kit.terms import MOST_TERMS_AHEAD
 
 POISON_DEATHS = 2
 """A request that this many workers held when they died is not given to another worker."""
@@ -125,14 +126,16 @@ class RoutingTable:
     def supersedes(self, known: "RoutingTable", *, planned: bool) -> bool:
         """Return whether this table may take the place of the one in use.
 
-        A planner of a lower term does not lead any more. A new one that has never planned knows of
-        no fleet: that it routes nowhere is no reason to stop requests that are served.
+        A planner of a lower term does not lead any more, and none is in a term far above the last.
+        A new one that has never planned knows of no fleet: that it routes nowhere is no reason to
+        stop requests that are served.
 
         Args:
             known: The table in use.
             planned: Whether the planner that sends this one has a plan.
         """
-        if self.term and self.term < known.term:
+        ahead = self.term - known.term
+        if known.term and self.term and not 0 <= ahead <= MOST_TERMS_AHEAD:
             return False
         if self.term == known.term:
             return True

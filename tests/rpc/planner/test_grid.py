@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.carbon.app import run
 from services.kit.clock import RealClock
@@ -116,3 +119,29 @@ async def test_after_a_restart_of_the_carbon_service_it_goes_on(deployment: Depl
         follower.cancel()
 
     assert [set(each) for each in recorder.updates if len(each) == 2] == [ZONES, ZONES]
+
+
+async def test_what_cannot_be_is_left_out() -> None:
+    """An impossible figure of a zone, or a zone that the planner has not, changes no other's."""
+
+    class Liar:
+        @staticmethod
+        async def Watch(_: carbon_pb2.WatchRequest) -> AsyncIterator[carbon_pb2.WatchResponse]:
+            found = carbon_pb2.WatchResponse()
+            found.intensities.add(zone="CAL", intensity_gco2e_per_kwh=math.nan)
+            found.intensities.add(zone="FR", intensity_gco2e_per_kwh=50.0)
+            found.intensities.add(zone="US-CAL", intensity_gco2e_per_kwh=200.0)
+            yield found
+            await asyncio.Event().wait()
+
+    recorder = Recorder()
+    following = carbon_client.follow(
+        cast("Any", Liar), ZONES, Horizon(), cast("ClusterState", recorder), RealClock()
+    )
+    task = asyncio.create_task(following)
+    await recorder.heard.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+    assert recorder.updates == [{"US-CAL": 200.0}]

@@ -1,6 +1,6 @@
 """Agents' protobuf <-> the planner's records."""
 
-from collections.abc import Collection, Mapping, Sized
+from collections.abc import Collection, Sized
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +24,7 @@ from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE, Geometry, full_layouts
 from services.kit.power_limits import MOST_GPU_W
 from services.kit.rpc.condition_messages import conditions_from
+from services.kit.rpc.figures import Bounds, check_figures
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import (
     MOST_BATCH,
@@ -45,7 +46,7 @@ _MOST_PROFILES: Final = 32
 _MOST_STARTS: Final = 32
 _MOST_PORT: Final = 65_535
 _MOST_GPU_TYPES: Final = 256
-_OF_A_TYPE: Final[Mapping[str, tuple[float, float]]] = {
+_OF_A_TYPE: Final[Bounds] = {
     "memory_slices": (0, 1024),
     "sm_count": (0, 4096),
     "idle_power_w": (0, MOST_GPU_W),
@@ -54,25 +55,25 @@ _OF_A_TYPE: Final[Mapping[str, tuple[float, float]]] = {
     "max_clock_mhz": (0, 1e5),
     "core_gmacs_per_s": (0, 1e6),
 }
-_OF_A_GPU: Final[Mapping[str, tuple[float, float]]] = {
+_OF_A_GPU: Final[Bounds] = {
     "index": (0, 1023),
     "clock_mhz": (0, 1e5),
     "locked_clock_mhz": (0, 1e5),
 }
-_OF_A_DRIFT: Final[Mapping[str, tuple[float, float]]] = {
+_OF_A_DRIFT: Final[Bounds] = {
     "batch_size": (0, MOST_BATCH),
     "processes": (0, MOST_PROCESSES),
     "latency_ratio": (0, 1e3),
     "energy_ratio": (0, 1e3),
 }
-_OF_A_PROFILE: Final[Mapping[str, tuple[float, float]]] = {
+_OF_A_PROFILE: Final[Bounds] = {
     "compute_slices": (1, 1024),
     "memory_slices": (1, 1024),
     "max_count": (1, 1024),
     "sm_count": (0, 4096),
     "memory_bytes": (0, 2**45),
 }
-_OF_A_PERFORMANCE: Final[Mapping[str, tuple[float, float]]] = {
+_OF_A_PERFORMANCE: Final[Bounds] = {
     "fp16_tflops": (1e-3, 1e6),
     "memory_gb_per_s": (1e-3, 1e6),
 }
@@ -116,7 +117,7 @@ def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
     )
     slices = tuple(from_message(each.placement, Placement) for each in message.slices)
     check_name("node.gpus.uuid", message.uuid)
-    _check_numbers("node.gpus", message, _OF_A_GPU)
+    check_figures("node.gpus", message, _OF_A_GPU)
     fault = kind.geometry.problem(slices)
     if fault:
         raise InvalidArgument.at("node.gpus", f"{message.uuid}: {fault}")
@@ -151,7 +152,7 @@ def _performance_from(message: inventory_pb2.GpuType) -> Performance | None:
     known = gpu_types.names()
     if not message.HasField("performance"):
         return gpu_types.load(message.name).performance if message.name in known else None
-    _check_numbers("node.gpus.type.performance", message.performance, _OF_A_PERFORMANCE)
+    check_figures("node.gpus.type.performance", message.performance, _OF_A_PERFORMANCE)
     found = from_message(message.performance, Performance)
     return found if found.like in known else replace(found, like=gpu_types.REFERENCE)
 
@@ -159,7 +160,7 @@ def _performance_from(message: inventory_pb2.GpuType) -> Performance | None:
 def _check_gpu_type(message: inventory_pb2.GpuType) -> None:
     """Refuse implausible GPU types: plans for the whole fleet are computed with them."""
     check_name("node.gpus.type.name", message.name)
-    _check_numbers("node.gpus.type", message, _OF_A_TYPE)
+    check_figures("node.gpus.type", message, _OF_A_TYPE)
     at = "node.gpus.type.profiles"
     if not 0 < len(message.profiles) <= _MOST_PROFILES:
         raise InvalidArgument.at(
@@ -167,7 +168,7 @@ def _check_gpu_type(message: inventory_pb2.GpuType) -> None:
         )
     for profile in message.profiles:
         check_name(f"{at}.name", profile.name)
-        _check_numbers(at, profile, _OF_A_PROFILE)
+        check_figures(at, profile, _OF_A_PROFILE)
         _check_length(f"{at}.starts", profile.starts, _MOST_STARTS)
         last = max(message.memory_slices, 1) - profile.memory_slices
         if any(start > last for start in profile.starts):
@@ -185,23 +186,7 @@ def check_drifts(drifts: Collection[planner_pb2.ProfileDrift]) -> None:
     """
     _check_length("drifts", drifts, _MOST_SEGMENTS)
     for drift in drifts:
-        _check_numbers("drifts", drift, _OF_A_DRIFT)
-
-
-def _check_numbers(
-    field: str,
-    message: (
-        inventory_pb2.Gpu
-        | inventory_pb2.GpuType
-        | inventory_pb2.SliceProfile
-        | inventory_pb2.Performance
-        | planner_pb2.ProfileDrift
-    ),
-    allowed: Mapping[str, tuple[float, float]],
-) -> None:
-    for name, (least, most) in allowed.items():
-        if not least <= (value := getattr(message, name)) <= most:  # not a number either
-            raise InvalidArgument.at(f"{field}.{name}", f"must be {least}..{most:g}, got {value:g}")
+        check_figures("drifts", drift, _OF_A_DRIFT)
 
 
 def _check_length(field: str, values: Sized, most: int) -> None:
