@@ -16,7 +16,7 @@ from benchmarks.infadapter.allocation import Allocation
 from benchmarks.infadapter.policies import Outlook, Policy
 from benchmarks.infadapter.setting import BEFORE, CORES, Setting
 from services.kit.config import LoadForecast
-from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.demand import ConfiguredLoad, Demand
 from services.planner.core.forecast.load_forecast import MARGIN
 
 STEP_S = 30
@@ -57,7 +57,9 @@ class Course:
 def outlooks(load_rps: NDArray[np.float64]) -> dict[int, Outlook]:
     """Return what is known at each decision; the forecasts come from the planner's own `Demand`."""
     clock = 0.0
-    demand = Demand({NAME: 0.0}, LoadForecast(interval_s=MINUTE_S), lambda: clock)
+    demand = Demand(
+        {NAME: ConfiguredLoad(0.0, 0.0)}, LoadForecast(interval_s=MINUTE_S), lambda: clock
+    )
     found = {}
     for second, rps in enumerate(load_rps):
         if second % STEP_S == 0 and second >= MINUTE_S and _recorded(second):

@@ -51,6 +51,7 @@ EFFECTS: Final[Mapping[ConditionKind, Effect]] = {
     ConditionKind.PLAN_HELD: Effect.DEGRADES,
     ConditionKind.FROZEN: Effect.DEGRADES,
     ConditionKind.MAINTENANCE: Effect.DEGRADES,
+    ConditionKind.PARKED: Effect.WAITS,
 }
 """By kind; a kind that only a newer service knows has none."""
 
@@ -85,6 +86,7 @@ _COMMANDS: Final[Mapping[ConditionKind, str]] = {
     ConditionKind.PLAN_HELD: "plan unpin",
     ConditionKind.FROZEN: "plan unfreeze",
     ConditionKind.MAINTENANCE: "plan dry-run --apply",
+    ConditionKind.PARKED: "config set models.{0}.demand_min_rps=RPS",
 }
 """Arguments of `cinquefoil` that end a condition, or show what does; {0}: the subject's name."""
 

@@ -191,7 +191,7 @@ class _Router:
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,
             quotas=Quotas(self._settings.quotas) if self._settings.quotas else None,
-            on_loss=self._report_due.set,
+            report_soon=self._report_due.set,
         )
         self.inference = InferenceServicer(
             self.engine, self._clock, self._settings, deployment.log_level

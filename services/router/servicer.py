@@ -85,7 +85,7 @@ class InferenceServicer:
     def ModelReady(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
         """Return whether the model has an instance that takes requests."""
         dispatcher = self.engine.registry.model(request.name, request.version)
-        return pb.ModelReadyResponse(ready=dispatcher.ready)
+        return pb.ModelReadyResponse(ready=self.engine.registry.accepts(dispatcher))
 
     def ServerMetadata(self, request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
         """Return the server's name, version and extensions."""

@@ -69,6 +69,7 @@ class Router:
 
     Attributes:
         workers: Workers that can be connected.
+        report_soon: Called when a request waits for a model without any instance.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  # one argument per collaborator, all made in run.py
@@ -82,6 +83,7 @@ class Router:
         lengths: Lengths,
     ) -> None:
         self.workers: dict[InstanceId, Worker | TextWorker] = {}
+        self.report_soon: Callable[[], None] = lambda: None
         self._registry = registry
         self._timeout_s = deployment.router.default_timeout_s
         self._time = timeline
@@ -136,6 +138,8 @@ class Router:
             return
         arrived.append(pending)
         self._executor.execute(decisions)
+        if not dispatcher.routes.instances and dispatcher.queue_depth == 1:
+            self.report_soon()
         hedge_after_s = dispatcher.limits.hedge_after_s
         if hedge_after_s is not None:
             self._time.env.process(self._hedge(dispatcher, pending, hedge_after_s))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from simpy import Environment
+from simpy import Environment, Event
 
 from services.kit.config import Deployment, OnnxRuntime
 from services.kit.errors import FailedPrecondition
@@ -136,6 +136,8 @@ class _Suite:
             int(scenario.request_kib * 1024),
             draw_lengths(setting, requests),
         )
+        self._report_due: Event | None = None
+        self.router.report_soon = self._report_soon
         self._nodes = nodes = Nodes(deployment, setting.models, timeline, self.router, scenario)
         self.recorder.measure(nodes.meters)
         clock = PlannerClock(env, setting.start)
@@ -189,8 +191,16 @@ class _Suite:
         env, interval_s = self.timeline.env, self.deployment.router.report_interval_s
         start_s = self._state.clock.now().timestamp()
         seconds = range(math.ceil(start_s), math.ceil(start_s))
+        begin_s, elapsed = env.now, env.timeout(interval_s)
         while True:
-            yield env.timeout(interval_s)
+            due = self._report_due = env.event()
+            yield env.any_of([elapsed, due])
+            if elapsed.processed:
+                elapsed = env.timeout(interval_s)
+            # A request that makes it report at once is of this window.
+            end_s = float(np.nextafter(env.now, np.inf)) if due.triggered else env.now
+            window_s, arrived = end_s - begin_s, self.recorder.arrived(begin_s, end_s)
+            begin_s = end_s
             seconds = range(seconds.stop, math.floor(start_s + env.now))
             lately = self.recorder.lately()
             refused = {name: each.refused for name, each in self.router.overload().items()}
@@ -200,8 +210,8 @@ class _Suite:
                 LoadReport(
                     router_id=_ROUTER,
                     revision=self.recorder.table,
-                    window_s=interval_s,
-                    arrivals=self.recorder.arrived(env.now - interval_s, env.now),
+                    window_s=window_s,
+                    arrivals=arrived,
                     answered=sum(each.total() for each in lately.by_variant.values()),
                     latency_s=self._latency_s(lately),
                     late=lately.late,
@@ -214,6 +224,11 @@ class _Suite:
             )
             seen = self.recorder.arrived(env.now - _LOOKBACK_S, env.now)
             self._sampler.watch(seen, _LOOKBACK_S)
+
+    def _report_soon(self) -> None:
+        """Report at once: a request waits for a model without any instance."""
+        if self._report_due is not None and not self._report_due.triggered:
+            self._report_due.succeed()
 
     def _latency_s(self, lately: Lately) -> dict[str, float]:
         """Return the latency of recent answers at each objective's percentile, s."""

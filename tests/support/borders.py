@@ -69,7 +69,7 @@ from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.site import Site
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Fleet
-from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.demand import ConfiguredLoad, Demand
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.router.adapters.tokens import TokenVerifier
 from services.router.core.wire import prompt_of, read_head
@@ -141,7 +141,7 @@ def _cluster(nodes: Mapping[str, config.Node]) -> ClusterState:
         ChangeEvent(),
         (),
         Fleet(nodes, 0.0),
-        Demand({"digits": 1.0}, now_s=lambda: 1000.5),
+        Demand({"digits": ConfiguredLoad(1.0, 1.0)}, now_s=lambda: 1000.5),
         ServiceLevel({"digits": ServiceTarget(0.05, {"small": 0.9})}),
         config.Objective(),
         "exact",

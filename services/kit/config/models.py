@@ -596,7 +596,10 @@ class Model(RequestLimits):
     Attributes:
         slo: Latency objective.
         accuracy_unit: For example "top-1".
-        demand_rps: Initial and minimum planned load, req/s.
+        demand_rps: Planned load until requests are seen, req/s.
+        demand_min_rps: Least planned load afterwards, req/s. 0: none: a model that had no request
+            for `planner.triggers.scale_down_s` is parked, and its first request waits for a
+            segment to start. None: `demand_rps`.
         dispersion: Initial burstiness of the load.
         discipline: Order of requests: "fcfs" (first come), "edf" (earliest deadline),
             "priority" (lowest `priority` parameter, then first come) or "ssjf" (short answers
@@ -622,6 +625,7 @@ class Model(RequestLimits):
     slo: Slo
     accuracy_unit: str = "top-1"
     demand_rps: Annotated[float, Field(gt=0, le=1e9)]
+    demand_min_rps: Annotated[float, Field(ge=0, le=1e9)] | None = None
     dispersion: Dispersion = Dispersion()
     discipline: Discipline = "fcfs"
     instance_choice: InstanceChoice = "shares"

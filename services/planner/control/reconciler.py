@@ -174,6 +174,8 @@ class Reconciler:
         now_s = self._state.clock.monotonic()
         self._state.fleet.expect(planned, now_s, self._publisher.routed_before)
         if standing.active is not None:
+            demand_rps = standing.active.inputs.demand_rps
+            self._state.demand.park(name for name, rps in demand_rps.items() if not rps)
             standing.wanted = remembered(standing.active, gpus, fixed)
 
     async def run(self) -> None:

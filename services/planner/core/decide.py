@@ -112,6 +112,7 @@ class Snapshot(Circumstances):
             rollout must know what they serve.
         accuracy_so_far: Mean accuracy of the answers in the objective's current period, relative
             to the best variant's, by model.
+        parked: Models without requests, which get no segment.
     """
 
     gpus: tuple[Gpu, ...]
@@ -125,6 +126,15 @@ class Snapshot(Circumstances):
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
     removed: tuple[Model, ...] = ()
     accuracy_so_far: Mapping[str, float] = field(default_factory=dict)
+    parked: tuple[Model, ...] = ()
+
+    @property
+    def demand_rps(self) -> dict[str, float]:
+        """Load to provide for by model, req/s; of parked models 0."""
+        return {
+            **{model.name: 0.0 for model in self.parked},
+            **{model.name: model.demand_rps for model in self.models},
+        }
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:
@@ -301,7 +311,7 @@ def frontier_of(snapshot: Snapshot, loads: Sequence[float], settings: Settings) 
 def running(snapshot: Snapshot) -> tuple[Segment, ...]:
     """Return what runs as Segments; those on GPUs outside the fleet are dropped."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.all_gpus}
-    offered = {**variants_of(snapshot.removed), **variants_of(snapshot.models)}
+    offered = variants_of((*snapshot.removed, *snapshot.parked, *snapshot.models))
     return tuple(
         feasibility.placed(
             each.spec,

@@ -18,6 +18,7 @@ MAX_OVERRIDES: Final = 1000
 
 _SET: Final = (
     ("models", "*", "demand_rps"),
+    ("models", "*", "demand_min_rps"),
     *(("models", "*", name) for name in ("overload_weight", "replicas_min", "spread", "survive")),
     ("models", "*", "slo", "*"),
     ("planner", "objective", "*"),

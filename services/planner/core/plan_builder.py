@@ -74,7 +74,7 @@ def _inputs(snapshot: Snapshot) -> PlanInputs:
         intensity_gco2e_per_kwh={
             gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in snapshot.gpus
         },
-        demand_rps={model.name: model.demand_rps for model in snapshot.models},
+        demand_rps=snapshot.demand_rps,
         gpus=Counter(gpu.pool.type.name for gpu in snapshot.gpus),
         carbon_weight=snapshot.objective.carbon_weight,
         accuracy_floor=snapshot.objective.accuracy_floor,

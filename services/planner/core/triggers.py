@@ -43,7 +43,8 @@ class Trigger:
         kind: Kind of cause.
         reason: A sentence for people.
         needed: The objective may be missed without another plan; else it only gains.
-        urgent: No waiting time applies: capacity in use was lost, or an agent waits for the plan.
+        urgent: No waiting time applies: capacity in use was lost, a parked model has a request, or
+            an agent waits for the plan.
     """
 
     kind: Kind
@@ -79,7 +80,7 @@ class Observation(Circumstances):
             intensity_gco2e_per_kwh={
                 gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in now.all_gpus
             },
-            demand_rps={model.name: model.demand_rps for model in now.models},
+            demand_rps=now.demand_rps,
             gpus={
                 (gpu.node, gpu.uuid): gpu.pool.type.name
                 for gpu in (*now.gpus, *(each for each in now.leaving if each.node in now.cordoned))
@@ -144,7 +145,8 @@ def loss(
 ) -> Trigger | None:
     """Return the trigger while reconfigurations are held back; arguments as for `cause`.
 
-    Only lost capacity counts: GPUs, segments, and variants that agents gave up on.
+    Only lost capacity counts: GPUs, segments, and variants that agents gave up on; and requests of
+    models that were parked.
 
     Args:
         before: Observation at the last decision.
@@ -159,6 +161,10 @@ def loss(
         gpus=now.gpus if short else {gpu: now.gpus[gpu] for gpu in before.gpus if gpu in now.gpus},
         segments=before.segments & now.segments,
         blocked=before.blocked | now.blocked,
+        demand_rps={
+            model: now.demand_rps.get(model, 0.0) if rps == 0 else rps
+            for model, rps in before.demand_rps.items()
+        },
     )
     return cause(before, lost, settings)
 
@@ -251,13 +257,16 @@ def _relative(
         old, new = before.get(name), now[name]
         if old is None or abs(_change(old, new)) > limit:
             needed = kind is Kind.DEMAND and new > (old or 0.0)
+            wakes = needed and old == 0
             if old is None:
                 yield Trigger(kind, f"{kind}: {name} {new:.1f} {unit} (new)", needed)
             else:
                 change = _change(old, new)
                 share = f"{change:+.1%}".replace("%", " %") if math.isfinite(change) else "new"
                 text = f"{kind}: {name} {old:.1f} -> {new:.1f} {unit} ({share})"
-                yield Trigger(kind, text, needed)
+                if kind is Kind.DEMAND and not new:
+                    text = f"{kind}: {name} has no requests, parked"
+                yield Trigger(kind, text, needed, urgent=wakes)
 
 
 def _text_lengths(before: Observation, now: Observation) -> Iterator[Trigger]:

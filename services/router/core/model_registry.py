@@ -88,8 +88,12 @@ class ModelRegistry:
 
     @property
     def ready(self) -> bool:
-        """True if a table has arrived and every model has an instance that takes requests."""
-        return self.table.revision > 0 and all(dispatcher.ready for dispatcher in self)
+        """True if a table has arrived and every model may have requests."""
+        return self.table.revision > 0 and all(map(self.accepts, self))
+
+    def accepts(self, dispatcher: Dispatcher) -> bool:
+        """Return whether a model may have requests: an instance takes them, or it is parked."""
+        return dispatcher.ready or self.readiness.parked(dispatcher.routes.model)
 
     def find(self, name: str) -> Dispatcher | None:
         """Return the dispatcher of a model; None: there is no such model."""
@@ -137,8 +141,6 @@ class ModelRegistry:
         stages = self._stages.get(pending.request.model)
         return stages.holding(pending) if stages else None
 
-    # ---- pipelines -----------------------------------------------------------------------------
-
     def unreachable(self) -> set[str]:
         """Return the segments of the table of which no worker can be reached."""
         lost, others = set[str](), set[str]()
@@ -148,6 +150,8 @@ class ModelRegistry:
                     if not state.leaving:
                         (lost if state.lost else others).add(state.instance.segment_id)
         return lost - others
+
+    # ---- pipelines -----------------------------------------------------------------------------
 
     def settle(self, name: str, now_s: float = 0.0) -> list[Decision]:
         """Open and close the stages of a model's pipelines after an event at one of them."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cinquefoil.condition.v1.records import Condition
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.conditions import Effect, concerning, described, effect_of, stops_model
 from services.kit.errors import Unavailable
 
@@ -25,6 +25,13 @@ class Readiness:
     def stopped(self) -> bool:
         """True if there will be no routes until an operator intervenes."""
         return any(effect_of(each) is Effect.STOPS for each in self.conditions)
+
+    def parked(self, model: str) -> bool:
+        """Return whether a model has no instance only because it had no requests."""
+        return any(
+            each.kind is ConditionKind.PARKED and each.subject == f"model/{model}"
+            for each in self.conditions
+        )
 
     def why(self, model: str) -> str:
         """Return the reason why a model has no instance, for an error, with what ends it."""

@@ -47,7 +47,7 @@ def index(
 
 
 def _why_not_ready(registry: ModelRegistry, dispatcher: Dispatcher) -> str:
-    if dispatcher.ready:
+    if registry.accepts(dispatcher):
         return ""
     if registry.table.revision == 0:
         return "no routing table has come from the planner yet"

@@ -100,7 +100,7 @@ class DecisionExecutor:
         accounts: By model; kept when a model leaves the table.
         hellos: The newest hello of any worker, by model.
         numbers: Numbers of requests, of clients and of later stages.
-        on_loss: Called when a worker cannot be reached any more.
+        report_soon: Called when a worker cannot be reached any more.
     """
 
     registry: ModelRegistry
@@ -112,7 +112,7 @@ class DecisionExecutor:
     accounts: dict[str, Account] = field(default_factory=dict)
     hellos: dict[str, Hello] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
-    on_loss: Callable[[], None] = lambda: None
+    report_soon: Callable[[], None] = lambda: None
     _stage_metadata: StageMetadata = field(default_factory=StageMetadata)
     _streams: dict[InstanceId, _OpenStream] = field(default_factory=dict)
 
@@ -158,7 +158,7 @@ class DecisionExecutor:
         reached = before is not None and not before.lost
         self._report(instance, Dispatcher.down, unseen)
         if reached:
-            self.on_loss()
+            self.report_soon()
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:
         """Take results of the worker."""

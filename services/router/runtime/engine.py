@@ -60,7 +60,8 @@ class Engine:
         clock: Time.
         default_timeout_s: Time limit of requests without a deadline.
         quotas: Request quotas of clients; None: no limit.
-        on_loss: Called when a worker cannot be reached any more.
+        report_soon: Called when the planner should learn the load at once: a worker cannot be
+            reached any more, or a request waits for a model without any instance.
 
     Attributes:
         registry: The models.
@@ -79,7 +80,7 @@ class Engine:
         clock: Clock,
         default_timeout_s: float,
         quotas: Quotas | None = None,
-        on_loss: Callable[[], None] = lambda: None,
+        report_soon: Callable[[], None] = lambda: None,
     ) -> None:
         self.registry = registry
         self.closing = asyncio.Event()
@@ -92,7 +93,7 @@ class Engine:
             end=self._end,
             call_later=lambda *call: asyncio.get_running_loop().call_later(*call),
             monotonic=clock.monotonic,
-            on_loss=on_loss,
+            report_soon=report_soon,
         )
         self.accounts: Mapping[str, Account] = self._executor.accounts
         self.hellos: Mapping[str, Hello] = self._executor.hellos
@@ -100,6 +101,7 @@ class Engine:
         self._clock = clock
         self._default_timeout_s = default_timeout_s
         self._quotas = quotas
+        self._report_soon = report_soon
         self._deadlines = DeadlineTimer(self._expire)
         self._epoch_s = clock.now().timestamp() - clock.monotonic()
         self._second = int(clock.now().timestamp()) + 1  # the first that is not reported
@@ -244,6 +246,8 @@ class Engine:
         loop = asyncio.get_running_loop()
         future = self._callers[pending.request.number] = loop.create_future()
         self._executor.execute(dispatcher.offer(pending))
+        if not dispatcher.routes.instances and dispatcher.queue_depth == 1:
+            self._report_soon()
         if self._lengths is not None and dispatcher.uses_length(pending):
             self._lengths.request_prediction(dispatcher, pending)
         hedge_after_s = dispatcher.limits.hedge_after_s

@@ -25,7 +25,7 @@ from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import Fleet, Node, NodeGpu
-from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.demand import ConfiguredLoad, Demand
 from services.planner.core.routing_table import Announcement, routes
 from services.planner.core.service_level import ServiceLevel
 from tests.support.planner import fleets
@@ -70,7 +70,7 @@ async def test_base_is_computed_when_the_fleet_changes_not_with_every_report(
     """
     clock, looks, found = VirtualClock(datetime.now(UTC)), [], asyncio.Queue[BaselineRates]()
     model = fleets.model("digits")
-    demand = Demand({model.name: 1.0}, now_s=clock.monotonic)
+    demand = Demand({model.name: ConfiguredLoad(1.0, 1.0)}, now_s=clock.monotonic)
     fleet, level = Fleet(NODES, 0.0), ServiceLevel({})
     state = ClusterState(clock, ChangeEvent(), (model,), fleet, demand, level, Objective(), "base")
     snapshot = ClusterState.snapshot

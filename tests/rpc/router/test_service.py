@@ -283,6 +283,21 @@ async def test_load_is_reported_with_the_tables_revision_as_soon_as_it_changes()
         assert report.window.ToTimedelta().total_seconds() > 0
 
 
+async def test_waiting_for_a_parked_model_and_lost_workers_are_reported_at_once() -> None:
+    """A parked model is started for a request, and a dead machine replaced, in no interval."""
+    async with running(report_interval_s=3600.0) as world:
+        reports = world.planner.reports
+        await world.route()
+        waiting = asyncio.create_task(infer(world))
+        await until(lambda: reports[-1].models[0].arrivals == 1)
+        worker = await world.worker("a")
+        await world.route(worker)
+        await waiting
+        assert not any(report.unreachable_segments for report in reports)
+        worker.die()
+        await until(lambda: any(report.unreachable_segments == ["a"] for report in reports))
+
+
 # ---- what the router says of itself ------------------------------------------------------------
 
 

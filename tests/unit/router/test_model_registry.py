@@ -2,11 +2,13 @@
 
 import pytest
 
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.router.core.dispatch.decisions import Dial, Fail, Reply, Send
 from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
+from services.router.core.readiness import Readiness
 from services.router.core.worker_port import Hello
 
 
@@ -81,6 +83,21 @@ def test_ready_means_a_table_and_an_instance_for_every_model() -> None:
         registry.model(decision.instance.model).up(decision.instance.id, Hello(1, b""))
 
     assert registry.ready
+
+
+def test_a_parked_model_is_ready_and_one_that_lost_its_instances_is_not() -> None:
+    """Its requests are answered once it has started; a balancer must not take the router out."""
+    registry = ModelRegistry(table(1, cats=[], dogs=[]), {})
+    parked = [
+        Condition(ConditionKind.PARKED, f"model/{name}", "parked") for name in ("cats", "dogs")
+    ]
+    registry.readiness = Readiness(tuple(parked[:1]))
+    accepted = [registry.accepts(registry.model(name)) for name in ("cats", "dogs")]
+
+    assert (accepted, registry.ready) == ([True, False], False)
+    registry.readiness = Readiness(tuple(parked))
+    assert registry.ready
+    assert registry.readiness.refusal("cats") is None
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ SIMULATED = [
     "models.slo.ttft_s",
     "models.slo.tpot_s",
     "models.demand_rps",
+    "models.demand_min_rps",
     "models.dispersion.at_1s",
     "models.dispersion.at_10s",
     "models.instance_choice",

@@ -78,6 +78,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """An operator froze what runs: only lost capacity is replaced, until a time."""
     CONDITION_KIND_MAINTENANCE: _ConditionKind.ValueType  # 27
     """No maintenance window is open: only lost capacity is replaced, until the next one opens."""
+    CONDITION_KIND_PARKED: _ConditionKind.ValueType  # 60
+    """A model without requests has no segment; its first request starts one."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """Kinds of conditions; docs/conditions.md has a row for each."""
@@ -137,6 +139,8 @@ CONDITION_KIND_FROZEN: ConditionKind.ValueType  # 26
 """An operator froze what runs: only lost capacity is replaced, until a time."""
 CONDITION_KIND_MAINTENANCE: ConditionKind.ValueType  # 27
 """No maintenance window is open: only lost capacity is replaced, until the next one opens."""
+CONDITION_KIND_PARKED: ConditionKind.ValueType  # 60
+"""A model without requests has no segment; its first request starts one."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

@@ -62,6 +62,8 @@ class ConditionKind(IntEnum):
     FROZEN = 26
     # No maintenance window is open: only lost capacity is replaced, until the next one opens.
     MAINTENANCE = 27
+    # A model without requests has no segment; its first request starts one.
+    PARKED = 60
 
     @classmethod
     def _missing_(cls, value: object) -> "ConditionKind":

@@ -20,7 +20,7 @@ from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.boot_times import BootTimes
 from services.planner.core.forecast.burstiness import Burstiness
-from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.demand import ConfiguredLoad, Demand
 from services.planner.core.forecast.text_lengths import (
     TextLength,
     TextLengths,
@@ -133,7 +133,7 @@ class ClusterState:
             changed: Wakes tasks that wait for a change.
         """
         planner = deployment.planner
-        configured_rps = {name: model.demand_rps for name, model in deployment.models.items()}
+        configured = {name: ConfiguredLoad.of(each) for name, each in deployment.models.items()}
         fleet = Fleet(deployment.nodes, planner.triggers.settle_s, deployment.join)
         readings = CounterReadings()
         boots = BootTimes(models)
@@ -143,7 +143,7 @@ class ClusterState:
             models,
             fleet,
             Demand(
-                configured_rps,
+                configured,
                 planner.load_forecast,
                 lambda: clock.now().timestamp(),
                 planner.triggers.scale_down_s,
@@ -195,7 +195,9 @@ class ClusterState:
         self.deployed = models
         self._lengthen()
         self.fleet.configure(deployment.nodes, deployment.join)
-        self.demand.configure({name: model.demand_rps for name, model in deployment.models.items()})
+        self.demand.configure(
+            {name: ConfiguredLoad.of(model) for name, model in deployment.models.items()}
+        )
         self.burstiness.configure({model.name: model.dispersion for model in models})
         self.boots.configure(models)
         self.level.configure(aims(deployment))
@@ -230,6 +232,7 @@ class ClusterState:
                 )
                 for model in self._offered(now, models, lengths.planned, lengths.promised)
             ),
+            parked=(),
             objective=objective,
             strategy=strategy,
             accuracy_price=self.accuracy_price_of(objective, strategy),
@@ -383,6 +386,7 @@ class ClusterState:
         return min(
             self.fleet.unsettled_s(now_s) or math.inf,
             self._grid_awaited_s(now_s) or math.inf,
+            self.demand.unused_s(),
             self.signal.settles_s(now_s),
         )
 
@@ -415,6 +419,7 @@ class ClusterState:
         demand_rps = self.demand_rps()
         self.accuracy.ledger.hold(self._now_s(), demand_rps=demand_rps)
         borne = self.level.bears(now_s)
+        served = tuple(model for model in models if demand_rps[model.name])
         return Snapshot(
             gpus=gpus,
             leaving=self.fleet.leaving(known, now_s),
@@ -424,8 +429,9 @@ class ClusterState:
                     demand_rps=demand_rps[model.name],
                     dispersion=self.burstiness.known.get(model.name, model.dispersion),
                 )
-                for model in models
+                for model in served
             ),
+            parked=tuple(model for model in models if not demand_rps[model.name]),
             running=running,
             shares=shares,
             objective=self._objective(now_s),

@@ -22,7 +22,13 @@ def cluster_conditions(state: ClusterState) -> tuple[Condition, ...]:
         zones = tuple(dict.fromkeys(node.zone for node in fleet.settings.values()))
         state.of_nodes = fleet.revision, tuple(found), zones
     _, of_nodes, zones = state.of_nodes
-    return (*of_nodes, *_of_zones(zones, state), *_of_variants(state), *_of_texts(state))
+    return (
+        *of_nodes,
+        *_of_zones(zones, state),
+        *_of_variants(state),
+        *_of_texts(state),
+        *_of_parked(state),
+    )
 
 
 def _of_node(name: str, node: config.Node, state: ClusterState) -> Iterator[Condition]:
@@ -96,3 +102,11 @@ def _of_texts(state: ClusterState) -> Iterator[Condition]:
             f"is in time: {endless if model in state.lengths.endless else eased}",
             f"models.{model}.slo.latency_s",
         )
+
+
+def _of_parked(state: ClusterState) -> Iterator[Condition]:
+    for model, demand_rps in sorted(state.demand_rps().items()):
+        if not demand_rps:
+            why = f"{model}: no requests, parked: the next one waits for a segment to start"
+            setting = f"models.{model}.demand_min_rps"
+            yield Condition(ConditionKind.PARKED, f"model/{model}", why, setting)

@@ -72,6 +72,8 @@ class Standing:
         if self.undecided:
             found = (*found, Condition(ConditionKind.UNDECIDED, "plan", self.undecided))
         served = {each.spec.model for each in self.active.segments} if self.active else set()
+        if self.pinned is None:  # requests of a parked model end every other hold on it
+            served |= {model for model, rps in state.demand_rps().items() if not rps}
         left_out = [each.name for each in state.deployed if each.name not in served]
         return (*found, *self.held(state).conditions(left_out if self.active else ()))
 
@@ -125,7 +127,7 @@ class PlanLifecycle:
         if not always and now.failed is None and now.active and unchanged(plan, now.active):
             log.info("plan stays", cause=plan.reason, version=now.active.version)
             return False
-        if not plan.segments and draft.decision.running:
+        if not plan.segments and draft.snapshot.models and draft.decision.running:
             log.warning("what runs stays", cause=plan.reason, degraded=plan.degraded)
             now.wanted = draft.seen
             return False

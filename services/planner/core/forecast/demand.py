@@ -1,4 +1,4 @@
-"""Load to provide for: the configured load, or the forecast where that is higher.
+"""Load to provide for: the configured load at first, then the forecast, but a least load.
 
 Routers' reports are added up by second, seconds form intervals, and each complete interval updates
 the model's forecaster (`load_forecast`). A load above its forecast counts at once; a falling load
@@ -18,10 +18,10 @@ counts, no more than that rate is learnt, nor stays once a router has left.
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.kit.config import LoadForecast
+from services.kit.config import LoadForecast, Model
 from services.planner.core.forecast.load_forecast import MARGIN, Forecast, Forecaster, Interval
 
 LATE_S = 2.0
@@ -51,6 +51,8 @@ An overloaded router that restarts leaves more than its instances can serve: non
 LEARNT = 0.05
 """Of the time since a model's first report, the window that may be used: `BURST_S` after ten
 minutes, when its bursts have been counted (`burstiness`)."""
+_LEAST_RPS = 1e-3
+"""Load of a model that is provided for although nearly nothing is requested, req/s."""
 
 MIN_SEEN = 0.5
 """Least share of an interval that must have been reported; otherwise it is a gap."""
@@ -184,6 +186,25 @@ class _Seen:
         return self.believed / max(self.seconds, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class ConfiguredLoad:
+    """A model's load as configured, req/s.
+
+    Attributes:
+        initial_rps: Load to provide for until requests are seen.
+        least_rps: Least load to provide for afterwards; 0: none.
+    """
+
+    initial_rps: float
+    least_rps: float
+
+    @classmethod
+    def of(cls, model: Model) -> "ConfiguredLoad":
+        """Return the load that a deployment has of a model."""
+        least_rps = model.demand_rps if model.demand_min_rps is None else model.demand_min_rps
+        return cls(max(model.demand_rps, least_rps), least_rps)
+
+
 @dataclass(slots=True)
 class _Held:
     """Sliding maximum: the values that no later one exceeds, oldest first."""
@@ -205,7 +226,7 @@ class Demand:
 
     def __init__(  # noqa: PLR0913 - all but the first have a default
         self,
-        configured_rps: Mapping[str, float],
+        configured: Mapping[str, ConfiguredLoad],
         settings: LoadForecast | None = None,
         now_s: Callable[[], float] = time.time,
         scale_down_s: float = 0.0,
@@ -217,7 +238,7 @@ class Demand:
         """Start without history.
 
         Args:
-            configured_rps: Least load to provide for, by model; other models are ignored.
+            configured: Configured load by model; other models are ignored.
             settings: Interval and coverage; None: the defaults.
             now_s: Returns the Unix time, s.
             scale_down_s: Time for which a load must be lower before it counts, s; longer for slow
@@ -230,19 +251,21 @@ class Demand:
                 grow, it is provided for as it will be by then.
         """
         settings = settings or LoadForecast()
-        self._configured_rps = dict(configured_rps)
+        self._configured = dict(configured)
         self._interval_s = settings.interval_s
         self._coverage = settings.coverage
         self._now_s = now_s
         self._forecasters = {
-            model: Forecaster(settings.interval_s, settings.coverage) for model in configured_rps
+            model: Forecaster(settings.interval_s, settings.coverage) for model in configured
         }
         self._reported_until_s: dict[str, float] = {}
         self._scale_down_s = scale_down_s
         self._bursts_apart = frozenset(bursts_apart)
         self._boot_s = boot_s
         self._arrivals: dict[str, _Arrivals] = {}
-        self._held = {model: _Held() for model in configured_rps}
+        self._held = {model: _Held() for model in configured}
+        self._known: set[str] = set()  # models with a forecast, now or earlier
+        self._requested_s = dict.fromkeys(configured, now_s())  # last request, or the start
         self._records: dict[int, _Record] = {}
         self._last: _Record | None = None  # the last interval that was closed
         self._answered = answered
@@ -250,13 +273,20 @@ class Demand:
         self._seen: dict[str, _Seen] = {}  # in that interval
         self._open = 0  # earlier intervals are closed; reports about them are late
 
-    def configure(self, configured_rps: Mapping[str, float]) -> None:
+    def configure(self, configured: Mapping[str, ConfiguredLoad]) -> None:
         """Replace the configured loads; forecasters keep their history."""
-        self._configured_rps = dict(configured_rps)
-        for model in configured_rps:
+        self._configured = dict(configured)
+        for model in configured:
             if model not in self._held:
                 self._forecasters[model] = Forecaster(self._interval_s, self._coverage)
+                self._requested_s[model] = self._now_s()
             self._held[model] = _Held()  # a configured load is not an observed one
+
+    def park(self, models: Iterable[str]) -> None:
+        """Record that models had no requests for long, before a restart."""
+        for model in models:
+            self._known.add(model)
+            self._requested_s[model] = -math.inf
 
     def observe(self, router_id: str, arrivals: Mapping[str, int], window_s: float) -> None:
         """Add one router's report.
@@ -274,7 +304,7 @@ class Demand:
         rates_rps = [
             (model, count / window_s)
             for model, count in arrivals.items()
-            if model in self._configured_rps
+            if model in self._configured
         ]
         for second, part_s in _seconds(max(end_s - window_s, self._open * self._interval_s), end_s):
             record = self._records.setdefault(self._index(second), _Record())
@@ -289,6 +319,7 @@ class Demand:
             window_s = BURST_S if model in self._bursts_apart else 0.0
             known = self._arrivals[model] = _Arrivals(second, self._interval_s, window_s)
         if count > 0:
+            self._requested_s[model] = self._now_s()
             known.add(second, count)
             record.add(second, model, count, known.rate_rps(second))
 
@@ -312,7 +343,7 @@ class Demand:
         return {
             model: total - self._answered_then.get(model, 0.0)
             for model, total in now.items()
-            if model in self._configured_rps
+            if model in self._configured
         }
 
     def rates_rps(self) -> dict[str, float]:
@@ -320,17 +351,25 @@ class Demand:
 
         The largest of the configured load, the forecast's upper bound, and the busiest window since
         the forecast was made (before the first forecast, with a margin); held for `scale_down_s`.
+        0: the model has no least load, and had no request for that time.
         """
         forecasts, now_s = self.forecasts(), self._now_s()
+        self._known |= forecasts.keys()
         records = self._records.values()
         rates_rps = {}
-        for model, configured in self._configured_rps.items():
+        for model, configured in self._configured.items():
+            unused_s = self._unused_s(model)
+            if unused_s <= 0:
+                rates_rps[model] = 0.0
+                self._held[model] = _Held()
+                continue
             seen = max((each.busiest.get(model, 0.0) for each in records), default=0.0)
             forecast = forecasts.get(model)
             expected = MARGIN * seen
             if forecast:
                 expected = forecast.high_rps * self._growth(model, forecast)
-            wanted = max(configured, expected, seen)
+            given = configured.least_rps if model in self._known else configured.initial_rps
+            wanted = max(given, expected, seen, _LEAST_RPS)
             hold_s = self._scale_down_s and max(self._scale_down_s, STEADY_REQUESTS / wanted)
             rates_rps[model] = self._held[model].most(wanted, now_s, hold_s)
         return rates_rps
@@ -347,6 +386,18 @@ class Demand:
         growth: float = (forecast.expected_rps / before_rps) ** intervals
         return min(growth, MOST_GROWTH)
 
+    def unused_s(self) -> float:
+        """Return the time until a model without requests has no load any more, s."""
+        left_s = (self._unused_s(model) for model in self._configured)
+        return min((each for each in left_s if each > 0), default=math.inf)
+
+    def _unused_s(self, model: str) -> float:
+        """Return the time for which a model without requests is still provided for, s."""
+        if self._configured[model].least_rps > 0:
+            return math.inf
+        hold_s = max(self._scale_down_s, self._interval_s)
+        return max(0.0, self._requested_s[model] + hold_s - self._now_s())
+
     def arriving_rps(self) -> dict[str, float]:
         """Return the mean load of the last interval and the current one, req/s by model.
 
@@ -356,7 +407,7 @@ class Demand:
         seconds = sum(len(record.seconds) for record in records)
         return {
             model: sum(sum(each.arrivals.get(model, {}).values()) for each in records) / seconds
-            for model in self._configured_rps
+            for model in self._configured
             if seconds
         }
 
@@ -368,7 +419,7 @@ class Demand:
         return {
             model: each
             for model, each in found
-            if each and each.start_s > stale_s and model in self._configured_rps
+            if each and each.start_s > stale_s and model in self._configured
         }
 
     def _end_s(self, router_id: str, window_s: float) -> float:

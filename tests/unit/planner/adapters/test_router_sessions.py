@@ -10,7 +10,7 @@ from services.planner.adapters.router_sessions import RouterSession, RouterSessi
 from services.planner.change_event import ChangeEvent
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Fleet
-from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.demand import ConfiguredLoad, Demand
 from services.planner.core.load_report import LoadReport
 from services.planner.core.online_search.measurement import CounterReadings
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
@@ -32,7 +32,7 @@ class Planner:
     """Stand-in for the planner: the objects to which routers report."""
 
     def __init__(self) -> None:
-        self.demand = Demand({"m": 1.0}, now_s=lambda: NOW_S)
+        self.demand = Demand({"m": ConfiguredLoad(1.0, 1.0)}, now_s=lambda: NOW_S)
         self.level = ServiceLevel({"m": ServiceTarget(0.05, {"v": 0.9})})
         self.readings = CounterReadings()
         self.clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))

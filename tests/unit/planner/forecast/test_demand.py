@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import LoadForecast
-from services.planner.core.forecast.demand import LATE_S, MIN_REQUESTS, Demand
+from services.planner.core.forecast.demand import LATE_S, MIN_REQUESTS, ConfiguredLoad, Demand
 from services.planner.core.forecast.load_forecast import MARGIN
 
 START_S = 1_800_000_000.0  # a full hour, so that intervals begin with the test
@@ -33,7 +33,9 @@ def time() -> Time:
 
 
 def demand_of(time: Time, *, digits: float = 1.0, interval_s: float = 60.0) -> Demand:
-    return Demand({"digits": digits}, LoadForecast(interval_s=interval_s), time)
+    return Demand(
+        {"digits": ConfiguredLoad(digits, digits)}, LoadForecast(interval_s=interval_s), time
+    )
 
 
 def report(
@@ -217,7 +219,9 @@ def test_a_slow_model_is_provided_for_by_its_mean_not_by_its_busiest_second(
 ) -> None:
     """At most 2.5 times the mean, and hardly ever another load, for eight hours."""
     time, draw = Time(), np.random.default_rng(seed)
-    demand = Demand({"digits": rate_rps}, LoadForecast(), time, scale_down_s=300.0)
+    demand = Demand(
+        {"digits": ConfiguredLoad(rate_rps, rate_rps)}, LoadForecast(), time, scale_down_s=300.0
+    )
     provided: list[float] = []
     for _ in range(2880):
         time.pass_(10.0)
@@ -233,7 +237,7 @@ def test_a_slow_model_is_provided_for_by_its_mean_not_by_its_busiest_second(
 def test_a_load_that_rises_counts_at_once_and_one_that_falls_when_it_has_been_lower(
     time: Time,
 ) -> None:
-    demand = Demand({"digits": 1.0}, LoadForecast(), time, scale_down_s=300.0)
+    demand = Demand({"digits": ConfiguredLoad(1.0, 1.0)}, LoadForecast(), time, scale_down_s=300.0)
     report(demand, time, lambda _: 200, 600)
     calm_rps = demand.rates_rps()["digits"]
     report(demand, time, lambda _: 500, 1)
@@ -251,7 +255,7 @@ def test_a_slow_model_whose_load_leaps_is_provided_for_within_seconds(
     time: Time, rate_rps: float
 ) -> None:
     """The window is as long as its requests are rare: the new ones make it short."""
-    demand = Demand({"digits": 0.1}, LoadForecast(), time, scale_down_s=300.0)
+    demand = Demand({"digits": ConfiguredLoad(0.1, 0.1)}, LoadForecast(), time, scale_down_s=300.0)
     report(
         demand,
         time,
@@ -266,7 +270,12 @@ def test_a_slow_model_whose_load_leaps_is_provided_for_within_seconds(
 def test_a_burst_of_a_model_whose_plans_count_bursts_is_not_counted_twice(time: Time) -> None:
     """Four quiet seconds and a busy one: after ten minutes, the mean of 30 s, not the busiest."""
     plain, apart = (
-        Demand({"digits": 1.0}, LoadForecast(interval_s=60.0), time, bursts_apart=each)
+        Demand(
+            {"digits": ConfiguredLoad(1.0, 1.0)},
+            LoadForecast(interval_s=60.0),
+            time,
+            bursts_apart=each,
+        )
         for each in ((), ("digits",))
     )
     for second in range(720):
@@ -280,7 +289,12 @@ def test_a_burst_of_a_model_whose_plans_count_bursts_is_not_counted_twice(time: 
 
 def test_a_rise_of_such_a_model_counts_within_half_a_minute(time: Time) -> None:
     """A mean over more would find out too late that GPUs are missing."""
-    demand = Demand({"digits": 1.0}, LoadForecast(interval_s=60.0), time, bursts_apart={"digits"})
+    demand = Demand(
+        {"digits": ConfiguredLoad(1.0, 1.0)},
+        LoadForecast(interval_s=60.0),
+        time,
+        bursts_apart={"digits"},
+    )
     report(demand, time, lambda _: 50.0, 90)
     report(demand, time, lambda _: 150.0, 30)
 
@@ -299,7 +313,9 @@ class Instances:
 
 def serving(time: Time) -> tuple[Demand, Instances]:
     instances = Instances()
-    return Demand({"digits": 1.0}, LoadForecast(), time, 300.0, answered=instances), instances
+    return Demand(
+        {"digits": ConfiguredLoad(1.0, 1.0)}, LoadForecast(), time, 300.0, answered=instances
+    ), instances
 
 
 def pass_seconds(
@@ -376,3 +392,57 @@ def test_a_restart_leaves_at_least_what_is_served(phases: list[tuple[int, int, f
 
     if share * rate_rps * seconds > 2 * MIN_REQUESTS and seconds > 60 * 2:
         assert demand.rates_rps()["digits"] >= 0.99 * share * rate_rps
+
+
+def parking(time: Time, *, initial_rps: float = 40.0, least_rps: float = 0.0) -> Demand:
+    """A model with an initial load and a least one."""
+    load = ConfiguredLoad(initial_rps, least_rps)
+    return Demand({"digits": load}, LoadForecast(), time, scale_down_s=300.0)
+
+
+def test_the_initial_load_counts_until_there_is_a_forecast_and_then_the_least(time: Time) -> None:
+    """A model with few requests is not planned for what the file says at first."""
+    demand = parking(time, least_rps=2.0)
+    assert demand.rates_rps() == {"digits": 40.0}
+    report(demand, time, lambda _: 5, 900)
+
+    assert 5.0 <= demand.rates_rps()["digits"] < 15.0
+    report(demand, time, lambda _: 0, 1800)
+    assert demand.rates_rps() == {"digits": 2.0}
+    assert demand.unused_s() == float("inf")
+
+
+def test_a_model_without_requests_is_parked_and_one_request_wakes_it(time: Time) -> None:
+    """It is parked when the last request is `scale_down_s` ago, not before."""
+    demand = parking(time)
+    report(demand, time, lambda _: 5, 120)
+    report(demand, time, lambda _: 0, 299)
+    assert demand.rates_rps()["digits"] > 0
+    assert demand.unused_s() == pytest.approx(1.0)
+    report(demand, time, lambda _: 0, 1)
+    assert demand.rates_rps() == {"digits": 0.0}
+
+    report(demand, time, lambda _: 1, 1)
+    assert 0 < demand.rates_rps()["digits"] < 5.0
+
+
+def test_a_model_that_never_had_a_request_is_planned_for_its_initial_load_and_then_parked(
+    time: Time,
+) -> None:
+    demand = parking(time)
+    for _ in range(299):
+        assert demand.rates_rps() == {"digits": 40.0}
+        report(demand, time, lambda _: 0, 1)
+    report(demand, time, lambda _: 0, 1)
+
+    assert demand.rates_rps() == {"digits": 0.0}
+
+
+def test_a_parked_model_stays_parked_over_a_restart(time: Time) -> None:
+    """The next planner does not start it for the initial load."""
+    demand = parking(time)
+    demand.park(["digits", "gone"])
+    assert demand.rates_rps() == {"digits": 0.0}
+    report(demand, time, lambda _: 1, 1)
+
+    assert 0 < demand.rates_rps()["digits"] < 5.0

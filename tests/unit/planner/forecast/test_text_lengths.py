@@ -14,7 +14,7 @@ from services.planner.change_event import ChangeEvent
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Fleet
-from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.demand import ConfiguredLoad, Demand
 from services.planner.core.forecast.text_lengths import (
     CHANGE,
     CONTEXT_TOKENS,
@@ -176,7 +176,7 @@ def test_reports_of_longer_texts_change_the_models_and_cause_a_plan() -> None:
         ChangeEvent(),
         (CHAT,),
         Fleet({}, 0.0),
-        Demand({"chat": 1.0}, now_s=clock.monotonic),
+        Demand({"chat": ConfiguredLoad(1.0, 1.0)}, now_s=clock.monotonic),
         ServiceLevel({}),
         Objective(),
         "exact",
