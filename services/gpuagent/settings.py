@@ -29,7 +29,9 @@ def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder
 def networks_of(deployment: Deployment, model: Model, variant: Variant) -> tuple[Network, ...]:
     """Return the networks of a variant, one for each stage. Reads profiles: blocks."""
     files = variant.stages or (variant,)
-    profiles = load_stages(variant) or (load_profile(variant.profile, clock_sensitivity(variant)),)
+    profiles = load_stages(variant) or (
+        load_profile(variant.profile, clock_sensitivity(variant), variant.parallel),
+    )
     return tuple(
         Network(
             deployment.path_of(file).absolute(),

@@ -156,6 +156,9 @@ def _gpus(deployment: Deployment) -> Iterator[Finding]:
             if gpu not in known:
                 where = ("nodes", name, "simulated")
                 yield where, f"no GPU type {gpu!r}; known are {', '.join(known)}"
+        makers = {gpu_types.load(gpu).maker for gpu in node.simulated or () if gpu in known}
+        if len(makers | {node.maker or "nvidia"} if node.maker else makers) > 1:
+            yield ("nodes", name, "simulated"), "the GPUs of a node are of one maker"
 
 
 def _objectives(deployment: Deployment) -> Iterator[Finding]:

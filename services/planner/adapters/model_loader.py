@@ -34,7 +34,7 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
                 Variant(
                     variant_name,
                     variant.accuracy,
-                    load_profile(variant.profile, clock_sensitivity(variant)),
+                    load_profile(variant.profile, clock_sensitivity(variant), variant.parallel),
                     pipeline=_pipeline(variant),
                     clock_sensitivity=clock_sensitivity(variant),
                     max_batch=variant.max_batch,
