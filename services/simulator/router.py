@@ -29,6 +29,7 @@ from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Worker
 
 _DEADLINE = "DEADLINE"
+_HEDGE_TRIES = 4
 _TOKEN_BYTES = 4  # per token of a prompt
 
 Lengths = Mapping[str, NDArray[np.int64]]
@@ -140,9 +141,9 @@ class Router:
         self._executor.execute(decisions)
         if not dispatcher.routes.instances and dispatcher.queue_depth == 1:
             self.report_soon()
-        hedge_after_s = dispatcher.limits.hedge_after_s
-        if hedge_after_s is not None:
-            self._time.env.process(self._hedge(dispatcher, pending, hedge_after_s))
+        second_after_s = dispatcher.second_after_s
+        if second_after_s is not None:
+            self._time.env.process(self._hedge(dispatcher, pending, second_after_s))
 
     @property
     def backlog(self) -> Mapping[str, int]:
@@ -210,8 +211,11 @@ class Router:
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest, after_s: float) -> Waiting:
         """Send the request to a second worker after a while, if it has not ended."""
-        yield from self._time.wait(after_s)
-        self._executor.execute(dispatcher.hedge(pending, self._time.monotonic()))
+        wait_s = after_s
+        while not pending.ended and pending.hedge is None:
+            yield from self._time.wait(wait_s)
+            self._executor.execute(dispatcher.hedge(pending, self._time.monotonic()))
+            wait_s = after_s / _HEDGE_TRIES
 
     def _call_later(self, delay_s: float, call: Callable[[str], None], argument: str) -> None:
         due = self._time.env.timeout(delay_s)

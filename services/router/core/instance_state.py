@@ -33,6 +33,7 @@ class InstanceState:
         used_at: Counter value of its last event, for "idle longest".
         weight: Its weight in smooth weighted round robin.
         answered: Requests it answered.
+        heard_s: Time of its last answer, or part of one.
         refuses_until_s: Time until which others go first: it refused a request.
         latency: Estimate of its latency.
         usual_tokens: Running mean of the lengths of its texts, tokens; 0: it generated none.
@@ -55,6 +56,7 @@ class InstanceState:
     used_at: int = 0
     weight: float = 0.0
     answered: int = 0
+    heard_s: float = 0.0
     refuses_until_s: float = 0.0
     latency: LatencyEstimator = field(default_factory=LatencyEstimator)
     usual_tokens: float = 0.0

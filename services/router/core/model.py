@@ -148,7 +148,14 @@ class RoutingTable:
 
 
 class Limits(RequestLimits, DispatchRules):
-    """Bounds of one model: its own in the deployment file, and the router's."""
+    """Bounds of one model: its own in the deployment file, and the router's.
+
+    Attributes:
+        survives: It must survive the loss of a GPU or node: requests do not wait for an instance
+            that has been silent for as long as the objective.
+    """
+
+    survives: bool = False
 
 
 class ResponseReceiver(Protocol):

@@ -27,7 +27,7 @@ def limits(deployment: Deployment) -> dict[str, Limits]:
     """Return the limits of every model."""
     rules = _fields(deployment.router, DispatchRules)
     return {
-        name: Limits(**rules, **_fields(model, RequestLimits))
+        name: Limits(**rules, **_fields(model, RequestLimits), survives=model.survive > 0)
         for name, model in deployment.models.items()
     }
 

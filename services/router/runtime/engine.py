@@ -29,6 +29,7 @@ from services.router.runtime.decision_executor import Connect, DecisionExecutor
 _log = logs.get("router")
 
 _HELLO_RETRY_S = 1.0
+_TRIES = 4  # to give a request to a second worker, in the time after which it is given to one
 _FREE = nullcontext()
 
 
@@ -250,9 +251,9 @@ class Engine:
             self._report_soon()
         if self._lengths is not None and dispatcher.uses_length(pending):
             self._lengths.request_prediction(dispatcher, pending)
-        hedge_after_s = dispatcher.limits.hedge_after_s
-        if hedge_after_s is not None:
-            loop.call_later(hedge_after_s, self._hedge, dispatcher, pending)
+        second_after_s = dispatcher.second_after_s
+        if second_after_s is not None:
+            loop.call_later(second_after_s, self._hedge, dispatcher, pending)
         return future
 
     def _end(self, number: int, ended: Ended) -> bool:
@@ -270,8 +271,11 @@ class Engine:
             self._empty.set()
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
-        """Hedge a request with a second worker; nothing happens if it has ended."""
+        """Hedge a request with a second worker, or try again; nothing happens if it has ended."""
         self._decide(dispatcher, pending, lambda at, one: at.hedge(one, self._clock.monotonic()))
+        again_s = (dispatcher.second_after_s or 0.0) / _TRIES
+        if again_s and not pending.ended and pending.hedge is None:
+            asyncio.get_running_loop().call_later(again_s, self._hedge, dispatcher, pending)
 
     def _expire(self, late: tuple[Dispatcher, PendingRequest]) -> None:
         self._decide(*late, Dispatcher.expire)

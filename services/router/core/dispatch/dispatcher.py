@@ -83,6 +83,13 @@ class Dispatcher(Assignment):
         """True while instances are dialled or requests wait."""
         return bool(self.states or self.queue_depth)
 
+    @property
+    def second_after_s(self) -> float | None:
+        """Time after which an unanswered request may go to a second instance, s; None: never."""
+        if self.limits.hedge_after_s is not None or not self.limits.survives:
+            return self.limits.hedge_after_s
+        return self.routes.slo_latency_s
+
     def uses_length(self, pending: PendingRequest) -> bool:
         """Return whether the predicted length of a request's answer would make a difference now.
 
@@ -198,17 +205,28 @@ class Dispatcher(Assignment):
         """Give a request that takes long to a second instance as well.
 
         Only where an instance has a credit that no waiting request needs, and within the budget.
-        The first to answer wins; the request is withdrawn from the other.
+        The first to answer wins; the request is withdrawn from the other. Where a loss must be
+        survived, others go before an instance that has been silent for as long as the objective.
         """
         self._see(now_s)
         held = not (pending.ended or pending.answering or pending.hedge or pending.holder is None)
-        if not held or self._waiting.depth or pending.deaths:
+        if not held or not self._may_hedge(pending) or self._waiting.depth or pending.deaths:
             return []
         state = self._pool.free(pending, self.now_s, besides=pending.holder)
         if state is None or not self._budget.take():
             return []
         self._pool.hold(state, pending, self.now_s, hedge=True)
         return [Send(state.instance, pending)]
+
+    def _may_hedge(self, pending: PendingRequest) -> bool:
+        """Return whether a request's instance is too slow, or silent, which is noted."""
+        state = self.states.get(pending.holder) if pending.holder else None
+        if state is None or not self.limits.survives:
+            return True
+        silent = state.heard_s <= pending.assigned_s
+        if silent and self.now_s - pending.assigned_s >= self.routes.slo_latency_s:
+            self._pool.avoid(state, self.now_s)
+        return silent or self.limits.hedge_after_s is not None
 
     def part(self, instance: InstanceId, number: int, now_s: float = 0.0) -> PendingRequest | None:
         """Take a response of an instance that is not its last.
@@ -223,6 +241,7 @@ class Dispatcher(Assignment):
         if pending.answering and pending.holder != instance:
             return None
         self._see(now_s)
+        self.states[instance].heard_s = self.now_s
         pending.begin_answer(instance, self.now_s)
         return pending
 
@@ -250,6 +269,7 @@ class Dispatcher(Assignment):
             return []
         self.now_s = now_s = max(self.now_s, now_s)
         state.used_at = next(self._pool.ticks)
+        state.heard_s = now_s
         decisions: list[Decision] = []
         if refusal is not None:
             if not state.draining:

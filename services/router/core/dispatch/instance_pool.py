@@ -217,6 +217,11 @@ class InstancePool:
                 pending.refuse(each.instance.id, error)
                 each.refuses_until_s = now_s + pause_s
 
+    def avoid(self, state: InstanceState, now_s: float) -> None:
+        """Put a silent instance behind the others for a while."""
+        state.refuses_until_s = now_s + _MIN_PAUSE_S
+        self._refuses_until_s = max(self._refuses_until_s, state.refuses_until_s)
+
     def least_accuracy(self, floor: float) -> float:
         """Return the lowest accuracy of an instance that is at least `floor`; infinite: none is.
 

@@ -126,6 +126,30 @@ def test_a_request_is_hedged_only_where_a_worker_is_idle_and_the_budget_allows()
     assert not core.hedge(alone), "no instance is idle"
 
 
+def test_where_a_loss_must_be_survived_a_silent_instance_is_not_waited_for() -> None:
+    """Its request goes to another as well, new ones go to others, until it answers again."""
+    core = dispatcher(instance("a"), instance("b", 0.001), limits=Limits(survives=True))
+    assert core.second_after_s == ROUTES.slo_latency_s
+    (first,) = of(Send, core.offer(lost := request(1)))
+
+    (second,) = of(Send, core.hedge(lost, ROUTES.slo_latency_s))
+    assert second.instance != first.instance
+    core.result(second.instance.id, 1, now_s=0.11)
+    (third,) = of(Send, core.offer(request(2, arrived_s=0.2)))
+    assert third.instance == second.instance
+
+
+def test_where_a_loss_must_be_survived_a_slow_instance_keeps_its_requests() -> None:
+    """It has answered another request meanwhile: a second one would only cost energy."""
+    core = dispatcher(instance("a"), instance("b"), limits=Limits(survives=True))
+    (first,) = of(Send, core.offer(request(1)))
+    core.up(first.instance.id, Hello(2, b""))
+    core.states[first.instance.id].heard_s = 0.05
+    (pending,) = core.states[first.instance.id].in_flight.values()
+
+    assert not core.hedge(pending, ROUTES.slo_latency_s)
+
+
 def test_a_request_that_had_not_left_is_no_suspect_of_the_death() -> None:
     core = dispatcher(instance("a"))
     innocent = request(1)
