@@ -34,13 +34,14 @@ from services.planner.core.model import (
 from services.planner.core.placement import placement, rollout
 from services.planner.core.placement.actions import Rollout
 from services.planner.core.placement.bridges import BridgeRoom
-from services.planner.core.placement.spares import missing_redundancy, reinforced
+from services.planner.core.placement.redundancy import missing_redundancy
 from services.planner.core.problem import catalog, score
 from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.problem.validation import check
 from services.planner.core.service_level import Violation
-from services.planner.core.strategies import COMPLETE, REGISTRY
+from services.planner.core.spares import reinforced
+from services.planner.core.strategies import COMPLETE, REDUNDANT, REGISTRY
 from services.planner.core.strategies.single_slices import of_one_slice
 
 _LEAVING = (SegmentState.DRAINING, SegmentState.QUARANTINED)
@@ -194,7 +195,8 @@ def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) ->
     foresees = snapshot.strategy in FORESEEING
     configuration = plan_ahead(problem, strategy) if foresees else strategy(problem)
     target = placement.place(problem, configuration, new_id)
-    chosen = reinforced(problem, configuration, target, new_id)
+    free = snapshot.strategy in REDUNDANT
+    chosen = reinforced(problem, configuration, target, new_id, free=free)
     return _decision(snapshot, problem, *chosen, new_id)
 
 
@@ -239,7 +241,7 @@ def realise(
     """
     problem = replace(problem, gpus=snapshot.gpus, running=staying(snapshot))
     target = placement.place(problem, configuration, new_id)
-    chosen = reinforced(problem, configuration, target, new_id)
+    chosen = reinforced(problem, configuration, target, new_id, free=False)
     return _decision(snapshot, problem, *chosen, new_id)
 
 

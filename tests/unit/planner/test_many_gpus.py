@@ -19,10 +19,10 @@ from services.planner.core.placement.actions import StartSegment, StopSegment
 from services.planner.core.placement.node_groups import UNCUT
 from services.planner.core.placement.placement import clocks, place
 from services.planner.core.placement.rollout import plan_rollout
-from services.planner.core.placement.spares import reinforced
 from services.planner.core.plan import planned
 from services.planner.core.problem.packing import gpus_needed, nested
 from services.planner.core.problem.score import score
+from services.planner.core.spares import reinforced
 from services.planner.core.strategies import COMPLETE, REGISTRY
 from services.planner.core.strategies.exact import exact
 from services.simulator.device import gpu_type
@@ -220,13 +220,14 @@ def test_the_loss_of_one_gpu_is_the_loss_of_the_segment() -> None:
         assert left_of(plan, there, [model]) == ()
 
 
-def test_a_spare_takes_as_many_gpus_of_another_node() -> None:
+@pytest.mark.parametrize("sizes", [(4, 6), (8, 8)])
+def test_a_spare_takes_as_many_gpus_of_another_node(sizes: tuple[int, ...]) -> None:
     """A model that must survive the loss of a node has a second segment there."""
     model = chat(4, demand_rps=0.5, survive=1.0, spread="node")
-    posed = problem(nodes(4, 6), model)
+    posed = problem(nodes(*sizes), model)
     found = exact(posed)
 
-    _, segments = reinforced(posed, found, placed(posed), lambda: "spare")
+    _, segments = reinforced(posed, found, placed(posed), lambda: "spare", free=True)
 
     assert {each.node for each in segments} == {"node-0", "node-1"}
     assert all(len({*each.gpu_uuids}) == 4 for each in segments)

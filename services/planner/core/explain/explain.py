@@ -21,7 +21,7 @@ from services.planner.core.explain.alternatives import (
 from services.planner.core.explain.binding_constraints import bindings
 from services.planner.core.explain.explanation import outlook_of, percent
 from services.planner.core.model import Configuration, Problem, Score, Segment
-from services.planner.core.placement.spares import missing_redundancy, redundancy
+from services.planner.core.placement.redundancy import missing_redundancy, redundancy
 from services.planner.core.plan import prediction_of
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score

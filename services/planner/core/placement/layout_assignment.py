@@ -1,10 +1,9 @@
 """Assignment of layouts and clocks to GPUs with the fewest changes.
 
 GPUs in the same state (slices, clock, and segments on them) are interchangeable, which keeps the
-program small: a count per state, layout and clock. Its goals, in order, are to hold the segments
-    and
-lose the fewest running ones, create the fewest slices, displace the fewest running segments before
-their successors run, and change the fewest clocks.
+program small: a count per state, layout and clock. Its goals, in order, are to hold the segments,
+keep those of separated models apart, lose the fewest running ones, create the fewest slices,
+displace the fewest running segments before their successors run, and change the fewest clocks.
 
 If GPUs are in more than MANY_STATES states, those whose segments are all still wanted keep their
 layout and clock, as long as the others have room for the rest.
@@ -23,6 +22,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.grouping import grouped
 from services.kit.mig import Geometry, Layout, full_layouts
 from services.planner.core.model import Gpu, SegmentKind
+from services.planner.core.placement.separation import Quotas, Separation
 from services.planner.core.problem.pricing import Row, row
 from services.planner.core.solver.milp import Goal, Program, Terms
 
@@ -47,11 +47,12 @@ LayoutAtClock = tuple[Layout, int]
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """State in which GPUs of one pool are interchangeable."""
+    """State in which GPUs of one pool are interchangeable. Attributes: domain (UUID or node)."""
 
     slices: frozenset[Placement]
     running: frozenset[tuple[Placement, Row]]
     clock_mhz: int
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,14 @@ Options = Mapping[int, _Option]
 
 
 def assign_layouts(
-    gpus: Iterable[Gpu], running: Running, wanted: Mapping[SegmentKind, int], *, most_gpus: int
-) -> dict[str, LayoutAtClock]:
-    """Return layouts and clocks that together hold `wanted`, by GPU UUID.
+    gpus: Iterable[Gpu],
+    running: Running,
+    wanted: Mapping[SegmentKind, int],
+    separation: Separation,
+    *,
+    most_gpus: int,
+) -> tuple[dict[str, LayoutAtClock], Quotas]:
+    """Return layouts and clocks that together hold `wanted`, by GPU UUID, and quotas.
 
     GPUs without an entry stay unused.
 
@@ -114,22 +120,50 @@ def assign_layouts(
         gpus: All GPUs of one pool.
         running: Segments that run on them.
         wanted: Segments to place, with their counts.
-        most_gpus: GPUs that may be used.
+        separation: Models whose segments are to be apart.
+        most_gpus: GPUs that may be used, unless separation takes more.
 
     Raises:
         FailedPrecondition: `most_gpus` cannot hold `wanted`.
     """
-    states = _states(gpus, running)
-    every = {gpu.uuid for alike in states.values() for gpu in alike}
+    owned = {gpu.uuid: gpu for gpu in gpus}
+    apart = [kind for kind in wanted if kind.model in separation.models]
+    each = bool(apart) and len(owned) <= MANY_STATES
+    least = min(len(owned), separation.least_gpus(wanted))
+    gpus_used = _Gpus(least, max(most_gpus, least), len(owned) if each else 0)
+    ordered = _by_turns(owned.values()) if apart and not each else owned.values()
+    states = _states(ordered, running, separation.by_gpu if each else None)
     few = len(states) <= MANY_STATES
-    changing = every if few else _with_excess(states, wanted)
+    changing = set(owned) if few else _with_excess(states, wanted)
     while True:
-        found = _assigned(states, changing, wanted, most_gpus, nodes=0 if few else NODES)
+        kinds = separation if each else None
+        found = _assigned(states, changing, wanted, gpus_used, kinds, nodes=0 if few else NODES)
         if found is not None:
-            return found
-        if len(changing) == len(every):
+            break
+        if len(changing) == len(owned):
             raise FailedPrecondition(f"no {most_gpus} GPUs hold the plan's slices")
         changing = _widened(states, changing)
+    sites, quotas = found
+    if apart and not each:
+        quotas = separation.balanced(sites, owned, running, {kind: wanted[kind] for kind in apart})
+    separation.record(quotas, owned)
+    return sites, quotas
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpus:
+    """Number of GPUs to use: least, most, and most where segments must be apart."""
+
+    least: int
+    most: int
+    separated: int
+
+
+def _by_turns(gpus: Iterable[Gpu]) -> list[Gpu]:
+    """Return GPUs with those of one node far from one another."""
+    nodes = grouped((gpu.node, gpu) for gpu in gpus)
+    turns = ((at, gpu) for group in nodes.values() for at, gpu in enumerate(group))
+    return [gpu for _, gpu in sorted(turns, key=lambda each: each[0])]
 
 
 def _with_excess(
@@ -167,20 +201,22 @@ def _compute_slices(state: _State, geometry: Geometry) -> int:
     return sum(geometry.kind(placement.profile).compute_slices for placement, _ in state.running)
 
 
-def _assigned(
+def _assigned(  # noqa: PLR0913, PLR0917  # the dimensions of the program
     states: Mapping[_State, Sequence[Gpu]],
     changing: Container[str],
     wanted: Mapping[SegmentKind, int],
-    most_gpus: int,
+    gpus_used: _Gpus,
+    separation: Separation | None,
     nodes: int,
-) -> dict[str, LayoutAtClock] | None:
-    """Return layouts and clocks by GPU UUID; None: there are none. Other GPUs stay.
+) -> tuple[dict[str, LayoutAtClock], Quotas] | None:
+    """Return layouts and clocks by GPU UUID, and quotas; None: there are none. Other GPUs stay.
 
     Args:
         states: All GPUs, by state.
         changing: UUIDs of the GPUs that may change.
         wanted: Segments to place, with their counts.
-        most_gpus: GPUs that may be used.
+        gpus_used: GPUs that may be used.
+        separation: Models with a quota for each group of GPUs; None: there are none.
         nodes: Nodes of each goal's search tree after which the best answer is accepted; 0: optimum.
     """
     program = Program()
@@ -198,9 +234,15 @@ def _assigned(
                 program.row(dict.fromkeys(columns, 1.0).items(), low=least, high=len(some))
                 groups.append((some, list(columns)))
                 options |= columns
-    program.row(dict.fromkeys(options, 1.0).items(), high=most_gpus)
+    more = program.column(upper=max(0, gpus_used.separated - gpus_used.most))
+    used = dict.fromkeys(options, 1.0)
+    program.row(used.items(), low=gpus_used.least)
+    program.row((used | {more: -1.0}).items(), high=gpus_used.most)
+    held = _held(program, options, groups, wanted, separation)
     goals = (
-        _lost(program, options, wanted),
+        separation.add_rows(program, held, (some[0] for some, _ in groups)) if separation else {},
+        {more: 1.0} if separation else {},
+        _lost(program, options, groups, wanted, held),
         _created(program, options, wanted),
         {column: float(option.pushed) for column, option in options.items() if option.pushed},
         {column: 1.0 for column, option in options.items() if option.reclocked},
@@ -213,13 +255,67 @@ def _assigned(
     for alike, column_list in groups:
         taken = [options[c].site for c in column_list for _ in range(solution.count(c))]
         chosen |= {gpu.uuid: site for gpu, site in zip(alike, taken, strict=False)}
-    return chosen
+    counts = {key: solution.count(column) for key, column in held.items()}
+    return chosen, _quotas(groups, chosen, counts)
 
 
-def _states(gpus: Iterable[Gpu], running: Running) -> dict[_State, list[Gpu]]:
+def _held(
+    program: Program,
+    options: Options,
+    groups: Iterable[tuple[Sequence[Gpu], Sequence[int]]],
+    wanted: Mapping[SegmentKind, int],
+    separation: Separation | None,
+) -> dict[tuple[SegmentKind, str], int]:
+    """Add columns for the segments of separated models on each group of GPUs; return them.
+
+    By kind and the UUID of the group's first GPU.
+    """
+    held: dict[tuple[SegmentKind, str], int] = {}
+    kinds = [kind for kind in wanted if separation and kind.model in separation.models]
+    for some, columns in groups:
+        by_slot = grouped(((kind.profile, kind.clock_mhz), kind) for kind in kinds)
+        for (profile, clock_mhz), group in by_slot.items():
+            added = {kind: program.column(integer=True) for kind in group}
+            slots = (
+                (at, -float(options[at].slices[profile]))
+                for at in columns
+                if options[at].site[1] == clock_mhz and options[at].slices[profile]
+            )
+            program.row([*((at, 1.0) for at in added.values()), *slots], high=0.0)
+            held |= {(kind, some[0].uuid): at for kind, at in added.items()}
+    for kind in kinds:
+        total = ((at, 1.0) for (each, _), at in held.items() if each == kind)
+        program.row(total, low=wanted[kind], high=wanted[kind])
+    return held
+
+
+def _quotas(
+    groups: Iterable[tuple[Sequence[Gpu], Sequence[int]]],
+    chosen: Mapping[str, LayoutAtClock],
+    counts: Mapping[tuple[SegmentKind, str], int],
+) -> Quotas:
+    """Return the quota of each GPU; those of a group share one, as far as their slices go."""
+    quotas: dict[str, Counter[SegmentKind]] = {}
+    for some, _ in groups:
+        room = {gpu.uuid: _slices(chosen[gpu.uuid][0]).copy() for gpu in some if gpu.uuid in chosen}
+        for (kind, uuid), count in counts.items():
+            left = count if uuid == some[0].uuid else 0
+            for each, slots in room.items():
+                if chosen[each][1] == kind.clock_mhz and left > 0:
+                    taken = min(left, slots[kind.profile])
+                    slots[kind.profile] -= taken
+                    quotas.setdefault(each, Counter())[kind] += taken
+                    left -= taken
+    return quotas
+
+
+def _states(gpus: Iterable[Gpu], running: Running, by_gpu: bool | None) -> dict[_State, list[Gpu]]:
+    """Return the GPUs by state; domains are apart if `by_gpu` says whether these are GPUs."""
+
     def state(gpu: Gpu) -> _State:
         runs = frozenset(running.get(gpu.uuid, {}).items())
-        return _State(frozenset(gpu.slices), runs, gpu.clock_mhz)
+        domain = "" if by_gpu is None else gpu.uuid if by_gpu else gpu.node
+        return _State(frozenset(gpu.slices), runs, gpu.clock_mhz, domain)
 
     return grouped((state(gpu), gpu) for gpu in gpus)
 
@@ -241,14 +337,39 @@ def _options(gpu: Gpu, state: _State, clocks: Iterable[int]) -> list[_Option]:
     return list(distinct.values())
 
 
-def _lost(program: Program, options: Options, wanted: Mapping[SegmentKind, int]) -> Terms:
-    """Count running segments that could stay but do not."""
+def _lost(
+    program: Program,
+    options: Options,
+    groups: Iterable[tuple[Sequence[Gpu], Sequence[int]]],
+    wanted: Mapping[SegmentKind, int],
+    held: Mapping[tuple[SegmentKind, str], int],
+) -> Terms:
+    """Count running segments that could stay but do not.
+
+    Of a separated model, a group of GPUs keeps no more than its quota.
+    """
+    clocked = {kind: (row(kind), kind.clock_mhz) for kind in wanted}
+    limited = {clocked[kind] for kind, _ in held}
     keeps: dict[tuple[Row, int], dict[int, float]] = {}
     for column, option in options.items():
         for what, count in option.kept.items():
-            keeps.setdefault((what, option.site[1]), {})[column] = float(count)
-    stays = ((keeps.get((row(kind), kind.clock_mhz)), count) for kind, count in wanted.items())
-    return _count_missing(program, ((kept, count) for kept, count in stays if kept))
+            if (what, option.site[1]) not in limited:
+                keeps.setdefault((what, option.site[1]), {})[column] = float(count)
+    for some, columns in groups:
+        for kind in dict.fromkeys(kind for kind, uuid in held if uuid == some[0].uuid):
+            what, clock_mhz = clocked[kind]
+            stays = {
+                at: -float(options[at].kept[what])
+                for at in columns
+                if options[at].site[1] == clock_mhz and options[at].kept[what]
+            }
+            if stays:
+                kept = program.column()
+                program.row([(kept, 1.0), (held[kind, some[0].uuid], -1.0)], high=0.0)
+                program.row([(kept, 1.0), *stays.items()], high=0.0)
+                keeps.setdefault(clocked[kind], {})[kept] = 1.0
+    counted = ((keeps.get(clocked[kind]), count) for kind, count in wanted.items())
+    return _count_missing(program, ((kept, count) for kept, count in counted if kept))
 
 
 def _created(program: Program, options: Options, wanted: Mapping[SegmentKind, int]) -> Terms:

@@ -49,7 +49,7 @@ def assign_groups(
                 raise FailedPrecondition("the nodes have no room for the segments of several GPUs")
             kept.remove(min(kept, key=lambda each: each[1].gpus))
         found |= dict(kept)
-        found |= _placed(left, _free(problem, pool, kept), running)
+        found |= _placed(left, _free(problem, pool, kept), running, _on_nodes(problem, kept))
     return found
 
 
@@ -97,20 +97,40 @@ def _fit(left: Mapping[SegmentKind, int], nodes: _Nodes) -> bool:
     )
 
 
-def _placed(left: Counter[SegmentKind], nodes: _Nodes, running: Running) -> Groups:
+def _on_nodes(
+    problem: Problem, kept: Iterable[tuple[tuple[str, ...], SegmentKind]]
+) -> dict[str, Counter[str]]:
+    """Return the segments on each node, by model that is to be on several nodes."""
+    nodes = {gpu.uuid: gpu.node for gpu in problem.gpus}
+    found = {model.name: Counter[str]() for model in problem.models if model.spread == "node"}
+    for uuids, kind in kept:
+        if kind.model in found:
+            found[kind.model][nodes[uuids[0]]] += 1
+    return found
+
+
+def _placed(
+    left: Counter[SegmentKind],
+    nodes: _Nodes,
+    running: Running,
+    apart: Mapping[str, Counter[str]],
+) -> Groups:
     """Return groups for segments that are new, on GPUs without segments where there are enough."""
     found: dict[tuple[str, ...], SegmentKind] = {}
     free = {node: sorted(gpus, key=lambda gpu: gpu.uuid in running) for node, gpus in nodes.items()}
 
-    def effort(gpus: Sequence[Gpu], kind: SegmentKind) -> tuple[int, int, int]:
+    def effort(gpus: Sequence[Gpu], kind: SegmentKind) -> tuple[int, int, int, int]:
         first = gpus[: kind.gpus]
         displaced = sum(len(running.get(gpu.uuid, ())) for gpu in first)
         reclocked = sum(gpu.clock_mhz != kind.clock_mhz for gpu in first)
-        return displaced, len(gpus), reclocked
+        beside = apart[kind.model][first[0].node] if kind.model in apart else 0
+        return beside, displaced, len(gpus), reclocked
 
     for kind in sorted(left.elements(), key=lambda each: -each.gpus):
         fitting = [gpus for gpus in free.values() if len(gpus) >= kind.gpus]
         gpus = min(fitting, key=lambda each: effort(each, kind))
         found[tuple(gpu.uuid for gpu in gpus[: kind.gpus])] = kind
+        if kind.model in apart:
+            apart[kind.model][gpus[0].node] += 1
         del gpus[: kind.gpus]
     return found

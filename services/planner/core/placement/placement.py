@@ -16,6 +16,7 @@ from services.planner.core.placement.power_aware import (
     assign,
     sensitivities,
 )
+from services.planner.core.placement.separation import Quotas, Separation
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Row, row
 
@@ -40,6 +41,8 @@ def place(
 
     Raises:
         FailedPrecondition: The configuration does not fit on the fleet.
+
+    Segments of models that must survive a loss are apart, as far as layouts allow.
     """
     needed = gpus_needed(problem, configuration.segments)
     if needed is None:
@@ -48,8 +51,14 @@ def place(
     known = sensitivities(problem) if problem.placement == "power_aware" else None
     groups = assign_groups(problem, configuration.segments, running)
     held = {uuid for uuids in groups for uuid in uuids}
+    separation = Separation.of(problem, configuration.segments)
+    separation.record(
+        {uuids[0]: Counter({kind: 1}) for uuids, kind in groups.items()},
+        {gpu.uuid: gpu for gpu in problem.gpus} if groups else {},
+    )
     spots: dict[SlicePlace, SegmentKind] = {}
-    for pool, fewest in needed.items():
+    nodes = {pool: len({gpu.node for gpu in problem.gpus if gpu.pool == pool}) for pool in needed}
+    for pool, fewest in sorted(needed.items(), key=lambda each: nodes[each[0]]):  # least choice
         gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool and gpu.uuid not in held}
         wanted = {
             kind: n
@@ -60,8 +69,10 @@ def place(
             continue
         left = fewest - (problem.pools[pool] - len(gpus))
         most = _most_gpus(problem.objective, pool, left, len(gpus), len(gpus.keys() & running))
-        sites = assign_layouts(gpus.values(), running, wanted, most_gpus=most)
-        spots |= _fill(sites, gpus, running, wanted, known)
+        sites, quotas = assign_layouts(gpus.values(), running, wanted, separation, most_gpus=most)
+        apart = _apart(sites, gpus, running, wanted, quotas)
+        rest = Counter(wanted) - Counter(apart.values())
+        spots |= apart | _fill(sites, gpus, running, rest, known, apart)
     return tuple(_segments(problem, configuration, spots, groups, new_id))
 
 
@@ -93,12 +104,44 @@ def _running(problem: Problem) -> Running:
     return running
 
 
-def _fill(
+def _apart(
+    sites: Mapping[str, LayoutAtClock],
+    gpus: Mapping[str, Gpu],
+    running: Running,
+    wanted: Mapping[SegmentKind, int],
+    quotas: Quotas,
+) -> dict[SlicePlace, SegmentKind]:
+    """Return the places of segments that have a quota: those that run there stay."""
+    others = {row(kind) for kind in wanted} - {row(k) for each in quotas.values() for k in each}
+    spots: dict[SlicePlace, SegmentKind] = {}
+    for uuid, quota in quotas.items():
+        layout, clock_mhz = sites[uuid]
+        rows, left = {row(kind): kind for kind in quota}, Counter(quota)
+        free: list[SlicePlace] = []
+        for spot in ((uuid, slot) for slot in layout):
+            stays = rows.get(what) if (what := _at(running, spot)) else None
+            if stays is not None and left[stays]:
+                spots[spot] = stays
+                left[stays] -= 1
+            else:
+                free.append(spot)
+        free.sort(
+            key=lambda spot: (
+                _at(running, spot) in others,
+                _effort(gpus[spot[0]], spot[1], running, in_use=True),
+            )
+        )
+        spots |= _least_change(free, left, {uuid: (layout, clock_mhz)}, running)
+    return spots
+
+
+def _fill(  # noqa: PLR0913, PLR0917  # a pool, and what is known of it
     sites: Mapping[str, LayoutAtClock],
     gpus: Mapping[str, Gpu],
     running: Running,
     wanted: Mapping[SegmentKind, int],
     known: Sensitivities | None,
+    taken: Mapping[SlicePlace, SegmentKind],
 ) -> dict[SlicePlace, SegmentKind]:
     rows: dict[tuple[Row | None, int], SegmentKind] = {}
     rows |= {(row(kind), kind.clock_mhz): kind for kind in wanted}
@@ -106,17 +149,20 @@ def _fill(
     spots: dict[SlicePlace, SegmentKind] = {}
     free: list[SlicePlace] = []
     for spot in ((uuid, slot) for uuid, (layout, _) in sites.items() for slot in layout):
+        if spot in taken:
+            continue
         stays = rows.get((_at(running, spot), sites[spot[0]][1]))
         if stays is not None and left[stays]:
             spots[spot] = stays
             left[stays] -= 1
         else:
             free.append(spot)
-    used = {uuid for uuid, _ in spots}
+    used = {uuid for uuid, _ in (*spots, *taken)}
     free.sort(key=lambda spot: _effort(gpus[spot[0]], spot[1], running, spot[0] in used))
     if known is not None:
         clock_mhz = {spot: sites[spot[0]][1] for spot in free}
-        return spots | assign(clock_mhz, tuple(left.elements()), spots, known)
+        placed = {**taken, **spots}
+        return spots | assign(clock_mhz, tuple(left.elements()), placed, known)
     return spots | _least_change(free, left, sites, running)
 
 

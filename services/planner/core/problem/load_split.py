@@ -22,7 +22,9 @@ def with_load(known: Prices, segments: Mapping[SegmentKind, int]) -> Configurati
     Per model, segments fill up in order of the value of their load, then of energy; those of a
     pipeline fill up together. If the accuracy floor is then missed, that split is mixed with the
     one that fills in order of accuracy, just enough. Load that no segment can take in time is
-    spread over all of them by throughput and counts as late.
+    spread over all of them by throughput and counts as late. The segments of a model that must
+    survive a loss share its load in proportion to their capacity, as far as the floor allows: each
+    serves already when another is lost.
     """
     chosen = {kind: count for kind, count in segments.items() if count > 0}
     load_rps: dict[SegmentKind, float] = {}
@@ -77,13 +79,32 @@ def _split(
     energy_j = {path: path.mean(lambda kind: kind.energy_j) for path in usable}
     best = _fill(usable, model.demand_rps, lambda path: (points[path], -energy_j[path]))
     short = {path: path.mean(known.shortfall) for path in usable}
-    if sum(short[path] * rps for path, rps in best.items()) > 0:
+    if _missed(short, best) > 0:
         best = _kept(points, short, model.demand_rps, best)
+    if model.survive and len(usable) > 1:
+        best = _shared(best, short)
     load_rps: dict[SegmentKind, float] = {}
     for path, rps in best.items():
         load_rps |= path.loads(rps)
     left_rps = model.demand_rps - sum(best.values())
     return _overflow(load_rps, segments, left_rps, model.demand_rps)
+
+
+def _missed(short: Mapping[ServingPath, float], split: Mapping[ServingPath, float]) -> float:
+    return sum(short[path] * rps for path, rps in split.items())
+
+
+def _shared(
+    best: Mapping[ServingPath, float], short: Mapping[ServingPath, float]
+) -> dict[ServingPath, float]:
+    """Return the split by capacity, mixed with the best as far as that keeps the floor better."""
+    served_rps, capacity_rps = sum(best.values()), sum(path.capacity_rps for path in best)
+    if capacity_rps <= 0:
+        return dict(best)
+    even = {path: served_rps * path.capacity_rps / capacity_rps for path in best}
+    missed, spare = _missed(short, even), -_missed(short, best)
+    weight = 1.0 if missed <= 0 else max(0.0, spare) / (missed + max(0.0, spare))
+    return {path: weight * even[path] + (1.0 - weight) * best[path] for path in best}
 
 
 def _kept(
@@ -107,18 +128,17 @@ def _kept(
         return _fill(points, demand_rps, lambda path: (points[path] - price * short[path],))
 
     poor, good = dict(best), _fill(points, demand_rps, lambda path: (path.accuracy,))
-    if sum(short[path] * rps for path, rps in good.items()) > 0:
+    if _missed(short, good) > 0:
         return good
     low, high = 0, len(turns)
     while low < high:
         middle = (low + high) // 2
         split = priced(turns[middle] * (1 + ROUNDING))
-        if sum(short[path] * rps for path, rps in split.items()) > 0:
+        if _missed(short, split) > 0:
             poor, low = split, middle + 1
         else:
             good, high = split, middle
-    missed = sum(short[path] * rps for path, rps in poor.items())
-    spare = -sum(short[path] * rps for path, rps in good.items())
+    missed, spare = _missed(short, poor), -_missed(short, good)
     weight = missed / (missed + spare)
     return {path: (1 - weight) * poor[path] + weight * good[path] for path in poor}
 

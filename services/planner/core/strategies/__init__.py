@@ -21,6 +21,9 @@ Strategy = Callable[[Problem], Configuration]
 COMPLETE = frozenset({"exact"})
 """Strategies that plan pipelines and models on several GPUs; the others leave them out."""
 
+REDUNDANT = frozenset({"exact"})
+"""Strategies that choose segments with a view to the loss of GPUs and nodes."""
+
 BY_OBJECTIVE = frozenset({"annealing", "exact", "oracle", "random"})
 """Strategies that look for the best objective; the others decide by a rule of their own."""
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from services.kit.grouping import grouped, summed
 from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
+from services.planner.core.problem.failure_domains import demanding
 from services.planner.core.problem.pricing import (
     Prices,
     prices,
@@ -19,13 +20,12 @@ from services.planner.core.solver.stopwatch import Stopwatch
 from services.planner.core.strategies.annealing import annealing
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.co2opt import co2opt
-from services.planner.core.strategies.exact_program import TINY, Formulation
+from services.planner.core.strategies.exact_program import FEW_GPUS, TINY, Formulation
 from services.planner.core.strategies.single_slices import single_slices
 
 MAX_CUTS = 32
 """Times that segments which are late together are excluded."""
 
-FEW_GPUS = 32
 RELATIVE_GAP = 1e-3
 """Closing the last 0.1 % takes minutes on a large fleet and changes nothing measurable.
 
@@ -53,7 +53,9 @@ def exact(problem: Problem) -> Configuration:
     if not kinds:
         return Configuration({}, {}, gap=0.0)
     found = _solved(known, kinds, watch, tolerance)
-    if found is not None and _near_optimum(found, tolerance) and not _late(known, found):
+    redundant = any(map(demanding, known.models.values()))  # of which the others know nothing
+    near = found is not None and (redundant or _near_optimum(found, tolerance))
+    if found is not None and near and not _late(known, found):
         return with_spare_slices(known, found)
     left_s = max(0.0, problem.time_limit_s - watch.time_s)
     plain = replace(single_slices(problem), time_limit_s=max(left_s, TINY))

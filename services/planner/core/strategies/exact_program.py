@@ -20,10 +20,11 @@ h, maximal layout c and variant w:
 Segments of g_s > 1 whole GPUs are in the last two, and in no layout.
 
 Goals, one after the other: the least z, the least unserved load, the least accuracy below the
-floor, the best objective; where GPUs are all that counts, then the fewest compute slices, then the
-least energy. Each model counts u and z by its weight. z omits models that no GPU can serve, and all
-models where overload is not to be shared out. u and v make every input feasible: overload degrades
-the plan instead of failing it, and is shared out before it is minimised.
+floor, the least missing redundancy (`domain_rows`), the best objective; where GPUs are all that
+counts, then the fewest compute slices, then the least energy. Each model counts u and z by its
+weight. z omits models that no GPU can serve, and all models where overload is not to be shared out.
+u and v make every input feasible: overload degrades the plan instead of failing it, and is shared
+out before it is minimised.
 """
 
 import math
@@ -34,13 +35,18 @@ from typing import TypeVar
 import numpy as np
 
 from services.kit.mig import maximal_layouts
-from services.planner.core.model import Configuration, Pool, SegmentKind
+from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
+from services.planner.core.problem.failure_domains import demanding, surviving_share
 from services.planner.core.problem.pricing import Prices, gpcs, most_gpcs, row
 from services.planner.core.problem.serving_paths import balances, serving_paths
 from services.planner.core.solver.milp import Blocks, Goal, Numbers, Program, Solution, Terms
+from services.planner.core.strategies.domain_rows import DomainRows
 
-SHORTAGES = 3
-"""Goals before the objective."""
+FEW_GPUS = 32
+"""GPUs up to which programs are solved to the optimum, and up to which each has rows of its own."""
+
+SPARE_POINTS = 1e-4
+"""Price of a fleet's worth of spare segments, points: it keeps idle segments few."""
 
 ENERGY_GAP = 0.02
 """Relative gap at which the search for less energy ends, among equal numbers of GPUs and slices."""
@@ -77,6 +83,8 @@ class Formulation:
     _worst: int = field(init=False)
     _unserved: Terms = field(init=False)
     _short: Terms = field(default_factory=dict)
+    _layouts: Mapping[tuple[Pool, int], Numbers] = field(init=False)
+    _domains: DomainRows = field(init=False)
     _cost: dict[int, float] = field(default_factory=dict)
     _excluded: set[str] = field(default_factory=set)
 
@@ -88,6 +96,7 @@ class Formulation:
         self._add_gpus()
         self._add_changes()
         self._add_loading()
+        self._add_domains()
 
     def exclude(self, model: str, found: Configuration) -> None:
         """Require more of some kind than a configuration has, unless demand is left unserved.
@@ -135,13 +144,20 @@ class Formulation:
         Args:
             tolerance: Gap allowed for each, as a share of the objective or of all demand.
         """
-        shortages = ({self._worst: 1.0}, self._unserved, self._short)
         nodes = 1 if tolerance else 0  # a shortage within tolerance need not be proven
-        goals = [Goal(terms, absolute=tolerance, nodes=nodes) for terms in shortages]
+        goals = [Goal(terms, absolute=tolerance, nodes=nodes) for terms in self._shortages]
         goals.append(self._objective(tolerance))
         if self.known.fewest_only and not tolerance:
             goals.append(self._energy())
         return goals
+
+    @property
+    def _shortages(self) -> Sequence[Terms]:
+        """Goals before the objective."""
+        shortages: list[Terms] = [{self._worst: 1.0}, self._unserved, self._short]
+        if self._domains.missing:
+            shortages.append(dict.fromkeys(self._domains.missing, 1.0))
+        return shortages
 
     def _objective(self, tolerance: float) -> Goal:
         """Return the objective; where proof is hard, it may be off by one GPU in a thousand.
@@ -175,7 +191,7 @@ class Formulation:
         solution = self.program.minimise(
             self.goals(tolerance),
             time_limit_s=time_limit_s,
-            hopes=SHORTAGES,
+            hopes=len(self._shortages),
             blocks=self.blocks,
         )
         return None if solution is None else self.configuration(solution)
@@ -186,9 +202,10 @@ class Formulation:
         segments: dict[SegmentKind, int] = {}
         for kind, count, load in zip(self.kinds, self.counts, self.loads, strict=True):
             rps = self._demand_rps(kind) * float(solution.values[load])
-            needed = min(self._needed(kind, rps), solution.count(count))
-            if needed > 0 and kind.model in self._excluded:
-                needed = solution.count(count)  # more than the load by itself needs
+            planned, model = solution.count(count), self.known.models[kind.model]
+            needed = min(self._needed(kind, rps), planned)
+            if demanding(model) or (needed > 0 and kind.model in self._excluded):
+                needed = planned  # more than the load by itself needs
             if needed > 0:
                 segments[kind], load_rps[kind] = needed, rps
         self._top_up(segments, load_rps)
@@ -201,9 +218,10 @@ class Formulation:
             of
         all gaps.
         """
-        if len(solution.outcomes) <= SHORTAGES:
+        before = len(self._shortages)
+        if len(solution.outcomes) <= before:
             return None
-        *shortages, cost = solution.outcomes[: SHORTAGES + 1]
+        *shortages, cost = solution.outcomes[: before + 1]
         if not math.isfinite(cost.distance):
             return None
         objective = self.known.fixed_points + cost.value
@@ -281,47 +299,31 @@ class Formulation:
             self._short = dict.fromkeys(short.tolist(), 1.0)  # each of its own demand
 
     def _add_gpus(self) -> None:
-        """Limit segments by the slices of GPUs; each GPU has one layout and one clock."""
-        program = self.program
-        single = [index for index, kind in enumerate(self.kinds) if kind.gpus == 1]
-        kinds = [self.kinds[index] for index in single]
-        groups, at = _distinct((kind.pool, kind.clock_mhz, kind.profile) for kind in kinds)
-        slices = program.rows(len(groups), high=0.0)
-        program.terms(slices[at], self.counts[single], 1.0)
-        rows = dict(zip(groups, slices, strict=True))
-        fleet: dict[Pool, Numbers] = {}
-        for pool, clock_mhz in dict.fromkeys(group[:2] for group in groups):
-            owned = self.known.problem.pools[pool]
-            layouts = maximal_layouts(pool.type.geometry)
-            columns = program.columns(len(layouts), upper=owned, integer=True)
-            if pool not in fleet:
-                fleet[pool] = program.rows(1, high=owned)
-            program.terms(fleet[pool], columns, 1.0)
+        """Limit segments by the slices of GPUs, and price these."""
+        self._layouts = add_gpus(self.program, self.known.problem, self.kinds, self.counts)
+        for (pool, _), columns in self._layouts.items():
             self._cost |= dict.fromkeys(columns.tolist(), self.known.gpu_points(pool))
-            for column, layout in zip(columns, layouts, strict=True):
-                places = ((pool, clock_mhz, placement.profile) for placement in layout)
-                program.terms([rows[each] for each in places if each in rows], column, -1.0)
-        self._add_groups(fleet)
+        for kind, column in zip(self.kinds, self.counts.tolist(), strict=True):
+            if kind.gpus > 1:
+                points = kind.gpus * self.known.gpu_points(kind.pool)
+                self._cost[column] = self._cost.get(column, 0.0) + points
 
-    def _add_groups(self, fleet: dict[Pool, Numbers]) -> None:
-        """Limit segments of several GPUs by the nodes, and let each take its GPUs."""
-        program, problem = self.program, self.known.problem
-        limits: dict[tuple[Pool, int], int] = {}
-        several = [(kind, int(n)) for kind, n in zip(self.kinds, self.counts, strict=True)]
-        several = [(kind, column) for kind, column in several if kind.gpus > 1]
-        for kind, column in several:
-            pool, gpus = kind.pool, kind.gpus
-            if pool not in fleet:
-                fleet[pool] = program.rows(1, high=problem.pools[pool])
-            program.terms(fleet[pool], column, gpus)
-            points = gpus * self.known.gpu_points(pool)
-            self._cost[column] = self._cost.get(column, 0.0) + points
-            if (pool, gpus) not in limits:
-                limits[pool, gpus] = int(program.rows(1, high=problem.groups(pool, gpus))[0])
-        for kind, column in several:
-            for (pool, gpus), limit in limits.items():
-                if pool == kind.pool and gpus <= kind.gpus:
-                    program.terms(limit, column, kind.gpus // gpus)
+    def _add_domains(self) -> None:
+        """Keep the promises of redundancy, or measure what is missing; price spare segments."""
+        models, rows = self.known.models, self.program
+        self._domains = DomainRows(self.known, self.kinds, rows, self.counts)
+        self._domains.add(self._layouts)
+        few = len(self.known.problem.gpus) <= FEW_GPUS
+        for kind, count, load in zip(self.kinds, self.counts, self.loads, strict=True):
+            if demanding(models[kind.model]):
+                price = SPARE_POINTS * gpcs(kind) / self.known.fleet_gpcs
+                self._cost[int(count)] = self._cost.get(int(count), 0.0) + price
+                if few and models[kind.model].survive:
+                    self._domains.add_least_load(kind, int(count), int(load))
+
+    def add_places(self) -> None:
+        """Add the rows with places for redundancy."""
+        self._domains.add_places(self._layouts)
 
     def _add_changes(self) -> None:
         """Price segments to start and slices to create."""
@@ -401,13 +403,79 @@ class Formulation:
         return min(1.0, self._usable_rps(kind) / self._demand_rps(kind))
 
     def _most(self, kind: SegmentKind) -> int:
-        """Return the number of segments of a kind for all of its model's demand."""
-        return self._needed(kind, self._demand_rps(kind))
+        """Return the most segments of a kind: for all demand, with as many again as may be lost."""
+        model = self.known.models[kind.model]
+        needed = self._needed(kind, self._demand_rps(kind))
+        if not demanding(model):
+            return needed
+        share = surviving_share(self.known.problem.objective, model, kind)
+        after = math.ceil(1 / share) if share else 0
+        return 2 * max(needed, after) + model.replicas_min
 
     def _needed(self, kind: SegmentKind, load_rps: float) -> int:
         """Return the number of segments of a kind for a load; 0 only for rounding errors."""
         needed = math.ceil(load_rps / self._usable_rps(kind) - ROUNDING)
         return max(needed, int(load_rps > ROUNDING * self._demand_rps(kind)))
+
+
+def add_gpus(
+    program: Program, problem: Problem, kinds: Sequence[SegmentKind], counts: Numbers
+) -> Mapping[tuple[Pool, int], Numbers]:
+    """Limit segments by the slices of GPUs; each GPU has one layout and one clock.
+
+    Args:
+        program: The program.
+        problem: Its fleet counts.
+        kinds: Segment kinds.
+        counts: Columns with the number of their segments.
+
+    Returns:
+        Columns that count GPUs in each maximal layout, by pool and clock.
+    """
+    single = [index for index, kind in enumerate(kinds) if kind.gpus == 1]
+    groups, at = _distinct(
+        (kind.pool, kind.clock_mhz, kind.profile) for kind in kinds if kind.gpus == 1
+    )
+    slices = program.rows(len(groups), high=0.0)
+    program.terms(slices[at], counts[single], 1.0)
+    rows = dict(zip(groups, slices, strict=True))
+    fleet: dict[Pool, Numbers] = {}
+    found: dict[tuple[Pool, int], Numbers] = {}
+    for pool, clock_mhz in dict.fromkeys(group[:2] for group in groups):
+        owned = problem.pools[pool]
+        layouts = maximal_layouts(pool.type.geometry)
+        columns = found[pool, clock_mhz] = program.columns(len(layouts), upper=owned, integer=True)
+        if pool not in fleet:
+            fleet[pool] = program.rows(1, high=owned)
+        program.terms(fleet[pool], columns, 1.0)
+        for column, layout in zip(columns, layouts, strict=True):
+            places = ((pool, clock_mhz, placement.profile) for placement in layout)
+            program.terms([rows[each] for each in places if each in rows], column, -1.0)
+    _add_groups(program, problem, kinds, counts, fleet)
+    return found
+
+
+def _add_groups(
+    program: Program,
+    problem: Problem,
+    kinds: Sequence[SegmentKind],
+    counts: Numbers,
+    fleet: dict[Pool, Numbers],
+) -> None:
+    """Limit segments of several GPUs by the nodes, and let each take its GPUs."""
+    limits: dict[tuple[Pool, int], int] = {}
+    several = [(kind, int(n)) for kind, n in zip(kinds, counts, strict=True) if kind.gpus > 1]
+    for kind, column in several:
+        pool, gpus = kind.pool, kind.gpus
+        if pool not in fleet:
+            fleet[pool] = program.rows(1, high=problem.pools[pool])
+        program.terms(fleet[pool], column, gpus)
+        if (pool, gpus) not in limits:
+            limits[pool, gpus] = int(program.rows(1, high=problem.groups(pool, gpus))[0])
+    for kind, column in several:
+        for (pool, gpus), limit in limits.items():
+            if pool == kind.pool and gpus <= kind.gpus:
+                program.terms(limit, column, kind.gpus // gpus)
 
 
 def _terms(columns: Numbers, weights: Iterable[float]) -> dict[int, float]:

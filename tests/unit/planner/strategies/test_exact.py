@@ -21,8 +21,8 @@ from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Prices, prices, worthwhile
 from services.planner.core.problem.score import score
 from services.planner.core.solver import highs
-from services.planner.core.strategies.exact import FEW_GPUS, candidates, exact
-from services.planner.core.strategies.exact_program import Formulation
+from services.planner.core.strategies.exact import candidates, exact
+from services.planner.core.strategies.exact_program import FEW_GPUS, Formulation
 from tests.support.examples import examples
 from tests.support.planner import fleets
 
