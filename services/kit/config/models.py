@@ -618,7 +618,7 @@ class Model(RequestLimits):
             different GPUs or nodes.
         spread: What the segments are spread over: "gpu" or "node". None: they need not be.
         survive: Share of the demand that must still be served after the loss of any one GPU (with
-            `spread: node`, of any one node), with the objective's percentile kept.
+            `spread: node`, of any one node). Plans add spare segments where there is room.
         variants: Variants by name.
     """
 

@@ -1,7 +1,7 @@
 """Decisions from snapshots: strategy, placement and rollout, as pure functions."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
@@ -314,6 +314,7 @@ def running(snapshot: Snapshot) -> tuple[Segment, ...]:
     """Return what runs as Segments; those on GPUs outside the fleet are dropped."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.all_gpus}
     offered = variants_of((*snapshot.removed, *snapshot.parked, *snapshot.models))
+    known: dict[Hashable, SegmentKind] = {}
     return tuple(
         feasibility.placed(
             each.spec,
@@ -321,6 +322,7 @@ def running(snapshot: Snapshot) -> tuple[Segment, ...]:
             offered,
             share=snapshot.shares.get(each.spec.segment_id, 0.0),
             clock_mhz=gpu.clock_mhz,
+            known=known,
         )
         for each in snapshot.running
         if (gpu := gpus.get(each.spec.gpu_uuid)) is not None

@@ -1,7 +1,7 @@
 """Feasibility of an earlier plan on the current fleet, and the segments to run for it."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cinquefoil.gpuagent.v1.records import SegmentSpec
@@ -130,21 +130,29 @@ def target(
 
 def resumed(plan: Plan, gpus: Iterable[Gpu], models: Sequence[Model]) -> tuple[Segment, ...]:
     """Return the segments of a plan whose rollout resumes, with their ids; see `target`."""
-    known, offered = {gpu.uuid: gpu for gpu in gpus}, variants_of(models)
+    there, offered = {gpu.uuid: gpu for gpu in gpus}, variants_of(models)
+    known: dict[Hashable, SegmentKind] = {}
     return tuple(
         placed(
             each.spec,
-            known[each.spec.gpu_uuid],
+            there[each.spec.gpu_uuid],
             offered,
             share=each.share,
             clock_mhz=plan.clocks_mhz.get(each.spec.gpu_uuid, 0),
+            known=known,
         )
         for each in plan.segments
     )
 
 
-def placed(
-    spec: SegmentSpec, gpu: Gpu, offered: Variants, *, share: float, clock_mhz: int
+def placed(  # noqa: PLR0913  # a segment, and what is known of its kind
+    spec: SegmentSpec,
+    gpu: Gpu,
+    offered: Variants,
+    *,
+    share: float,
+    clock_mhz: int,
+    known: dict[Hashable, SegmentKind] | None = None,
 ) -> Segment:
     """Return a segment of a plan as a Segment.
 
@@ -154,10 +162,17 @@ def placed(
         offered: The deployment's variants.
         share: Share of its model's load, 0..1.
         clock_mhz: SM clock of its GPU, MHz; 0: not lowered.
+        known: Kinds so far of the same variants; each is computed once.
     """
+    known = {} if known is None else known
+    slice_ = (id(gpu.pool), spec.placement.profile, clock_mhz, len(gpus_of(spec)))
+    key = (spec.model, spec.variant, spec.stage, spec.batch_size, spec.processes, *slice_)
+    kind = known.get(key)
+    if kind is None:
+        kind = known[key] = _kind(spec, gpu, offered, clock_mhz)
     return Segment(
         segment_id=spec.segment_id,
-        kind=_kind(spec, gpu, offered, clock_mhz),
+        kind=kind,
         node=gpu.node,
         gpu_uuid=gpu.uuid,
         placement=spec.placement,

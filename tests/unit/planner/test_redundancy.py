@@ -38,10 +38,10 @@ def lacks(problem: Problem) -> list[str]:
     return [each.sentence for each in found if "stay unused" not in each.sentence]
 
 
-@pytest.mark.parametrize("seed", range(trials(0.5)))
+@pytest.mark.parametrize("seed", range(trials(0.3)))
 def test_no_promise_is_broken_where_a_plan_keeps_all(seed: int) -> None:
     """Fleets of two to six GPUs, one or two types, up to three models, light load to overload."""
-    problem = random_problem(seed)
+    problem = replace(random_problem(seed), time_limit_s=2.0)
     found = lacks(problem)
     if found:
         assert not plan_exists(problem), found
@@ -108,9 +108,9 @@ def known_rps(throughput_rps: float, segments: int) -> float:
     return throughput_rps * segments
 
 
-def test_every_segment_of_a_model_that_must_survive_has_some_load() -> None:
-    for seed in range(20):
-        problem = random_problem(seed)
-        _, target = planned(problem)
-        surviving = {model.name for model in problem.models if model.survive}
-        assert all(each.share > 0 for each in target if each.kind.model in surviving)
+@pytest.mark.parametrize("seed", range(trials(0.1)))
+def test_every_segment_of_a_model_that_must_survive_has_some_load(seed: int) -> None:
+    problem = replace(random_problem(seed), time_limit_s=1.0)
+    _, target = planned(problem)
+    surviving = {model.name for model in problem.models if model.survive}
+    assert all(each.share > 0 for each in target if each.kind.model in surviving)
