@@ -8,7 +8,7 @@ from benchmarks.llm.elastic import Fleet, Site, Unit
 from benchmarks.llm.engine import CLOCKS, Limits, Request
 from benchmarks.llm.policies import AsRouter, lengths, plan_of
 from services.planner.core.forecast.burstiness import Burstiness
-from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.demand import ConfiguredLoad, Demand
 from services.planner.core.forecast.text_lengths import TextLength
 from services.planner.core.model import POISSON
 from services.simulator.continuous_batching import Replica
@@ -56,7 +56,7 @@ class Cinquefoil:
             window, len(site.zones), limits, zones=site.zones, carbon=self if zones else None
         )
         self._demand = Demand(
-            {_MODEL: 1e-6},
+            {_MODEL: ConfiguredLoad(1e-6, 1e-6)},
             now_s=lambda: self._now_s,
             scale_down_s=DOWN_S,
             bursts_apart={_MODEL},
