@@ -11,7 +11,7 @@ from services.kit.config import LoadForecast
 from services.planner.core.cycle.environment import NodeChange
 from services.planner.core.cycle.rollout_executor import RolloutExecutor
 from services.planner.core.forecast.boot_times import BootTimes
-from services.planner.core.forecast.demand import MOST_GROWTH, Demand
+from services.planner.core.forecast.demand import MOST_GROWTH, ConfiguredLoad, Demand
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 from tests.support.planner import fleets
 
@@ -67,7 +67,10 @@ def test_a_growing_load_is_provided_for_as_it_will_be_once_workers_have_started(
     """A load that grows by a tenth a minute: two minutes of booting are two tenths more."""
     now_s = [1_800_000_000.0]
     demand = Demand(
-        {"m": 1.0}, LoadForecast(interval_s=60.0), lambda: now_s[0], boot_s=lambda _: boot_s
+        {"m": ConfiguredLoad(1.0, 1.0)},
+        LoadForecast(interval_s=60.0),
+        lambda: now_s[0],
+        boot_s=lambda _: boot_s,
     )
     for second in range(60 * 40):
         now_s[0] += 1.0
@@ -82,7 +85,10 @@ def test_a_growing_load_is_provided_for_as_it_will_be_once_workers_have_started(
 def test_a_falling_load_is_not_provided_for_any_earlier() -> None:
     now_s = [1_800_000_000.0]
     demand = Demand(
-        {"m": 1.0}, LoadForecast(interval_s=60.0), lambda: now_s[0], boot_s=lambda _: 600.0
+        {"m": ConfiguredLoad(1.0, 1.0)},
+        LoadForecast(interval_s=60.0),
+        lambda: now_s[0],
+        boot_s=lambda _: 600.0,
     )
     for second in range(60 * 40):
         now_s[0] += 1.0
