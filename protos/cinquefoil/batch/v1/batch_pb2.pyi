@@ -77,15 +77,19 @@ class File(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """Chosen by the service."""
     owner: _builtins.str
     """Identity of its owner."""
     name: _builtins.str
+    """As its owner named it."""
     purpose: _builtins.str
     """"batch" or "batch_output"."""
     size_bytes: _builtins.int
     """Unit: bytes."""
     @_builtins.property
-    def created_at(self) -> _timestamp_pb2.Timestamp: ...
+    def created_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was stored."""
+
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
         """When it is deleted."""
@@ -159,6 +163,7 @@ class Batch(_message.Message):
     ENERGY_J_FIELD_NUMBER: _builtins.int
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """Chosen by the service."""
     owner: _builtins.str
     """Identity of its owner."""
     endpoint: _builtins.str
@@ -166,20 +171,27 @@ class Batch(_message.Message):
     model: _builtins.str
     """Model of its requests; empty while the file is being read."""
     input_file_id: _builtins.str
+    """File of its requests."""
     output_file_id: _builtins.str
-    """Files of results: empty until there is one."""
+    """File of answers: empty until there is one."""
     error_file_id: _builtins.str
+    """File of the results that are errors: empty until there is one."""
     state: Global___BatchState.ValueType
+    """State now."""
     lines: _builtins.int
-    """Lines in all, and those with a result."""
+    """Lines in all."""
     completed: _builtins.int
+    """Lines with an answer."""
     failed: _builtins.int
+    """Lines with an error."""
     prompt_tokens: _builtins.int
-    """Tokens of prompts and answers, as the answers state them. Unit: tokens."""
+    """Tokens of prompts, as the answers state them. Unit: tokens."""
     output_tokens: _builtins.int
+    """Tokens of answers. Unit: tokens."""
     energy_j: _builtins.float
-    """Sums of the receipts of its answers. Units: J, gCO2e."""
+    """Attributed energy of its answers, by their receipts. Unit: J."""
     carbon_gco2e: _builtins.float
+    """Attributed emissions of its answers. Unit: gCO2e."""
     @_builtins.property
     def window(self) -> _duration_pb2.Duration:
         """Time within which it is to be answered."""
@@ -193,17 +205,25 @@ class Batch(_message.Message):
         """The caller's own: at most 16 keys."""
 
     @_builtins.property
-    def created_at(self) -> _timestamp_pb2.Timestamp: ...
-    @_builtins.property
-    def in_progress_at(self) -> _timestamp_pb2.Timestamp:
-        """When each state began; unset: it did not."""
+    def created_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was submitted; its window begins then."""
 
     @_builtins.property
-    def finalizing_at(self) -> _timestamp_pb2.Timestamp: ...
+    def in_progress_at(self) -> _timestamp_pb2.Timestamp:
+        """When its file was read; unset, as the next three: not yet."""
+
     @_builtins.property
-    def ended_at(self) -> _timestamp_pb2.Timestamp: ...
+    def finalizing_at(self) -> _timestamp_pb2.Timestamp:
+        """When every line had a result."""
+
     @_builtins.property
-    def cancelling_at(self) -> _timestamp_pb2.Timestamp: ...
+    def ended_at(self) -> _timestamp_pb2.Timestamp:
+        """When it ended."""
+
+    @_builtins.property
+    def cancelling_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was cancelled."""
+
     def __init__(
         self,
         *,
@@ -266,6 +286,7 @@ class BatchError(_message.Message):
     code: _builtins.str
     """A word for programs, such as "empty_file"."""
     message: _builtins.str
+    """The fault, and what is allowed."""
     line: _builtins.int
     """From 1; 0: of no line."""
     def __init__(
@@ -320,6 +341,7 @@ class UploadHead(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     PURPOSE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """Name of the file, for people."""
     purpose: _builtins.str
     """Must be "batch"."""
     def __init__(
@@ -342,7 +364,9 @@ class UploadResponse(_message.Message):
 
     FILE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def file(self) -> Global___File: ...
+    def file(self) -> Global___File:
+        """The stored file."""
+
     def __init__(
         self,
         *,
@@ -393,7 +417,9 @@ class ListFilesResponse(_message.Message):
     has_more: _builtins.bool
     """Whether there are more."""
     @_builtins.property
-    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___File]: ...
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___File]:
+        """Newest first."""
+
     def __init__(
         self,
         *,
@@ -414,6 +440,7 @@ class GetFileRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The file."""
     def __init__(
         self,
         *,
@@ -433,7 +460,9 @@ class GetFileResponse(_message.Message):
 
     FILE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def file(self) -> Global___File: ...
+    def file(self) -> Global___File:
+        """The file."""
+
     def __init__(
         self,
         *,
@@ -453,6 +482,7 @@ class DownloadRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The file."""
     def __init__(
         self,
         *,
@@ -472,6 +502,7 @@ class DownloadResponse(_message.Message):
 
     CONTENT_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
+    """The next piece of it."""
     def __init__(
         self,
         *,
@@ -491,6 +522,7 @@ class DeleteFileRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The file."""
     def __init__(
         self,
         *,
@@ -548,6 +580,7 @@ class SubmitRequest(_message.Message):
     WINDOW_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     input_file_id: _builtins.str
+    """File of its requests."""
     endpoint: _builtins.str
     """"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", or
     "/v2/models/MODEL/infer".
@@ -557,7 +590,9 @@ class SubmitRequest(_message.Message):
         """1, 4, 24 or 72 hours."""
 
     @_builtins.property
-    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """At most 16 keys of 64 characters, with texts of 512."""
+
     def __init__(
         self,
         *,
@@ -580,7 +615,9 @@ class SubmitResponse(_message.Message):
 
     BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def batch(self) -> Global___Batch: ...
+    def batch(self) -> Global___Batch:
+        """The batch, as it begins."""
+
     def __init__(
         self,
         *,
@@ -600,6 +637,7 @@ class GetRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The batch."""
     def __init__(
         self,
         *,
@@ -619,7 +657,9 @@ class GetResponse(_message.Message):
 
     BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def batch(self) -> Global___Batch: ...
+    def batch(self) -> Global___Batch:
+        """The batch."""
+
     def __init__(
         self,
         *,
@@ -670,7 +710,9 @@ class ListResponse(_message.Message):
     has_more: _builtins.bool
     """Whether there are more."""
     @_builtins.property
-    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Batch]: ...
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Batch]:
+        """Newest first."""
+
     def __init__(
         self,
         *,
@@ -691,6 +733,7 @@ class CancelRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The batch."""
     def __init__(
         self,
         *,
@@ -710,7 +753,9 @@ class CancelResponse(_message.Message):
 
     BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def batch(self) -> Global___Batch: ...
+    def batch(self) -> Global___Batch:
+        """The batch, as it is now."""
+
     def __init__(
         self,
         *,
@@ -730,6 +775,7 @@ class WatchRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The batch."""
     def __init__(
         self,
         *,
@@ -749,7 +795,9 @@ class WatchResponse(_message.Message):
 
     BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def batch(self) -> Global___Batch: ...
+    def batch(self) -> Global___Batch:
+        """The batch, as it is now."""
+
     def __init__(
         self,
         *,
@@ -769,6 +817,7 @@ class ResultsRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The batch."""
     def __init__(
         self,
         *,

@@ -36,12 +36,12 @@ class File:
     """A stored file.
 
     Attributes:
-        id:
+        id: Chosen by the service.
         owner: Identity of its owner.
-        name:
+        name: As its owner named it.
         purpose: "batch" or "batch_output".
         size_bytes: Unit: bytes.
-        created_at:
+        created_at: When it was stored.
         expires_at: When it is deleted.
     """
 
@@ -60,7 +60,7 @@ class BatchError:
 
     Attributes:
         code: A word for programs, such as "empty_file".
-        message:
+        message: The fault, and what is allowed.
         line: From 1; 0: of no line.
     """
 
@@ -74,29 +74,29 @@ class Batch:
     """Requests of a file that are answered within a window.
 
     Attributes:
-        id:
+        id: Chosen by the service.
         owner: Identity of its owner.
         endpoint: Path that each line names, such as "/v1/chat/completions".
         model: Model of its requests; empty while the file is being read.
-        input_file_id:
-        output_file_id: Files of results: empty until there is one.
-        error_file_id:
+        input_file_id: File of its requests.
+        output_file_id: File of answers: empty until there is one.
+        error_file_id: File of the results that are errors: empty until there is one.
         window: Time within which it is to be answered.
-        state:
+        state: State now.
         errors: Reasons for BATCH_STATE_FAILED.
-        lines: Lines in all, and those with a result.
-        completed:
-        failed:
+        lines: Lines in all.
+        completed: Lines with an answer.
+        failed: Lines with an error.
         metadata: The caller's own: at most 16 keys.
-        created_at:
-        in_progress_at: When each state began; unset: it did not.
-        finalizing_at:
-        ended_at:
-        cancelling_at:
-        prompt_tokens: Tokens of prompts and answers, as the answers state them. Unit: tokens.
-        output_tokens:
-        energy_j: Sums of the receipts of its answers. Units: J, gCO2e.
-        carbon_gco2e:
+        created_at: When it was submitted; its window begins then.
+        in_progress_at: When its file was read; unset, as the next three: not yet.
+        finalizing_at: When every line had a result.
+        ended_at: When it ended.
+        cancelling_at: When it was cancelled.
+        prompt_tokens: Tokens of prompts, as the answers state them. Unit: tokens.
+        output_tokens: Tokens of answers. Unit: tokens.
+        energy_j: Attributed energy of its answers, by their receipts. Unit: J.
+        carbon_gco2e: Attributed emissions of its answers. Unit: gCO2e.
     """
 
     id: str = ""
@@ -129,7 +129,7 @@ class UploadHead:
     """The file that is uploaded.
 
     Attributes:
-        name:
+        name: Name of the file, for people.
         purpose: Must be "batch".
     """
 
