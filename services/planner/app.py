@@ -157,7 +157,8 @@ async def _opened(
         except Unavailable as error:
             _log.warning("this planner cannot lead", why=error.message)
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), backoff.next_s())
+                async with asyncio.timeout(backoff.next_s()):
+                    await stop.wait()
     return None
 
 

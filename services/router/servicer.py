@@ -223,4 +223,5 @@ class RouterServicer(RouterServiceServicer):
             while not closing.is_set():
                 yield to_receipts(self.router_id, *watcher.take(), self.clock)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(closing.wait(), _RECEIPTS_S)
+                    async with asyncio.timeout(_RECEIPTS_S):
+                        await closing.wait()

@@ -32,7 +32,7 @@ from services.batch.adapters.tables import (
 from services.batch.core.lines import Usage
 from services.kit.clock import Clock
 from services.kit.database.address import address, shown
-from services.kit.database.connection import SharedConnection
+from services.kit.database.connection import SharedConnection, uncancellable
 from services.kit.errors import FailedPrecondition, NotFound, ResourceExhausted
 from services.kit.lock_file import LockFile
 
@@ -106,7 +106,7 @@ class Store:
     """
 
     def __init__(self, connection: SharedConnection, clock: Clock) -> None:
-        self._connection = connection
+        self.connection = connection
         self._clock = clock
         self.holder = secrets.token_hex(8)
 
@@ -164,16 +164,18 @@ class Store:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        async with self._connection.transaction() as connection:
+        async with self.connection.transaction() as connection:
             yield connection
 
     # ---- files ---------------------------------------------------------------------------------
 
+    @uncancellable
     async def add_file(self, file: File) -> None:
         """Note a file whose content is stored."""
         async with self._transaction() as connection:
             await connection.execute(insert(files).values(**_file_row(file)))
 
+    @uncancellable
     async def file(self, id_: str, owner: str | None) -> File:
         """Return a file.
 
@@ -194,6 +196,7 @@ class Store:
             raise NotFound(f"no file {id_[:80]!r}", reason="NO_SUCH_FILE")
         return _file(row)
 
+    @uncancellable
     async def list_files(
         self, owner: str, *, purpose: str = "", after: str = "", limit: int
     ) -> list[File]:
@@ -203,6 +206,7 @@ class Store:
             wanted = wanted.where(files.c.purpose == purpose)
         return [_file(row) for row in await self._page(wanted, files, after, limit)]
 
+    @uncancellable
     async def delete_file(self, id_: str, owner: str) -> File:
         """Forget a file; its content is the caller's to delete.
 
@@ -222,6 +226,7 @@ class Store:
             await connection.execute(delete(files).where(files.c.id == id_))
         return file
 
+    @uncancellable
     async def expired_files(self, limit: int) -> list[File]:
         """Forget files whose time is over and that no batch reads; return them."""
         reading = select(batches.c.input_file_id).where(batches.c.state.in_(_OPEN))
@@ -236,6 +241,7 @@ class Store:
 
     # ---- batches -------------------------------------------------------------------------------
 
+    @uncancellable
     async def add(self, batch: Batch, most_lines: int) -> None:
         """Begin a batch.
 
@@ -254,6 +260,7 @@ class Store:
                 )
             await connection.execute(insert(batches).values(**_batch_row(batch)))
 
+    @uncancellable
     async def waiting(self, owner: str, but: str) -> tuple[int, int]:
         """Return the lines and the tokens that wait in an owner's batches, except one."""
         left = batches.c.lines - batches.c.completed - batches.c.failed
@@ -265,6 +272,7 @@ class Store:
             lines, tokens = (await connection.execute(wanted)).one()
         return int(lines), int(tokens)
 
+    @uncancellable
     async def batch(self, id_: str, owner: str | None) -> Batch:
         """Return a batch.
 
@@ -281,6 +289,7 @@ class Store:
             raise NotFound(f"no batch {id_[:80]!r}", reason="NO_SUCH_BATCH")
         return found
 
+    @uncancellable
     async def list_batches(self, owner: str | None, *, after: str = "", limit: int) -> list[Batch]:
         """Return at most `limit` batches, newest first; `owner` None: of all."""
         wanted = select(batches)
@@ -288,6 +297,7 @@ class Store:
             wanted = wanted.where(batches.c.owner == owner)
         return [_batch(row) for row in await self._page(wanted, batches, after, limit)]
 
+    @uncancellable
     async def open(self) -> list[Batch]:
         """Return batches that have not ended, by the end of their window."""
         wanted = (
@@ -298,8 +308,9 @@ class Store:
         async with self._transaction() as connection:
             return [_batch(row) for row in (await connection.execute(wanted)).mappings()]
 
+    @uncancellable
     async def change(
-        self, id_: str, state: BatchState, *, within: Sequence[BatchState], **values: Any
+        self, /, id_: str, state: BatchState, *, within: Sequence[BatchState], **values: Any
     ) -> Batch | None:
         """Change the state of a batch that is in one of some states; return it; None: it is not.
 
@@ -321,6 +332,7 @@ class Store:
             row = (await connection.execute(change)).mappings().one_or_none()
         return None if row is None else _batch(row)
 
+    @uncancellable
     async def mark_expired(self, id_: str) -> None:
         """Note that lines of a batch were left when its window ended."""
         async with self._transaction() as connection:
@@ -328,12 +340,14 @@ class Store:
                 update(batches).where(batches.c.id == id_).values(expired=True)
             )
 
+    @uncancellable
     async def has_expired(self, id_: str) -> bool:
         """Return whether lines of a batch were left when its window ended."""
         async with self._transaction() as connection:
             wanted = select(batches.c.expired).where(batches.c.id == id_)
             return bool((await connection.execute(wanted)).scalar())
 
+    @uncancellable
     async def hold(self, id_: str) -> bool:
         """Hold a batch, to read its input or write its output; return whether it is held."""
         now_s = self._now_s()
@@ -350,6 +364,7 @@ class Store:
 
     # ---- pieces and results --------------------------------------------------------------------
 
+    @uncancellable
     async def cut(self, found: Sequence[Piece], faulty: Sequence[Result]) -> None:
         """Write pieces of a batch, and the results of lines that cannot be answered."""
         async with self._transaction() as connection:
@@ -358,6 +373,7 @@ class Store:
             if faulty:
                 await self._write(connection, faulty)
 
+    @uncancellable
     async def uncut(self, batch_id: str) -> None:
         """Forget what an earlier reading of a batch's input has written."""
         async with self._transaction() as connection:
@@ -367,6 +383,7 @@ class Store:
                 update(batches).where(batches.c.id == batch_id).values(completed=0, failed=0)
             )
 
+    @uncancellable
     async def claim(self, batch_id: str, limit: int) -> list[Piece]:
         """Hold the next free pieces of a batch, at most `limit`, and return them in order."""
         now_s = self._now_s()
@@ -387,6 +404,7 @@ class Store:
             rows = (await connection.execute(change)).mappings().all()
         return sorted((_piece(row) for row in rows), key=lambda each: each.number)
 
+    @uncancellable
     async def renew(self) -> None:
         """Hold everything that this service holds for longer."""
         until_s = self._now_s() + HOLD_S
@@ -398,6 +416,7 @@ class Store:
                     .values(held_until_s=until_s)
                 )
 
+    @uncancellable
     async def let_go(self) -> None:
         """Hold nothing any more, so that others need not wait."""
         async with self._transaction() as connection:
@@ -408,6 +427,7 @@ class Store:
                     .values(holder="", held_until_s=0.0)
                 )
 
+    @uncancellable
     async def known(self, piece: Piece) -> set[int]:
         """Return the lines of a piece that have a result."""
         wanted = select(results.c.line).where(
@@ -418,6 +438,7 @@ class Store:
         async with self._transaction() as connection:
             return set((await connection.execute(wanted)).scalars())
 
+    @uncancellable
     async def write(self, found: Sequence[Result], done: Sequence[Piece]) -> None:
         """Write results; in the same transaction forget pieces all of whose lines have one."""
         async with self._transaction() as connection:
@@ -466,6 +487,7 @@ class Store:
                 )
             )
 
+    @uncancellable
     async def free(self, piece: Piece) -> None:
         """Hold a piece no longer."""
         async with self._transaction() as connection:
@@ -475,6 +497,7 @@ class Store:
                 .values(holder="", held_until_s=0.0)
             )
 
+    @uncancellable
     async def pieces_left(self, batch_id: str, *, held: bool) -> int:
         """Return how many pieces of a batch are left; `held`: only those that somebody holds."""
         wanted = select(func.count()).where(pieces.c.batch_id == batch_id)
@@ -483,6 +506,7 @@ class Store:
         async with self._transaction() as connection:
             return int((await connection.execute(wanted)).scalar_one())
 
+    @uncancellable
     async def drop_free_pieces(self, batch_id: str) -> None:
         """Forget the pieces of a batch that no service holds."""
         async with self._transaction() as connection:
@@ -492,6 +516,7 @@ class Store:
                 )
             )
 
+    @uncancellable
     async def results(
         self, batch_id: str, after: int, limit: int, *, failed: bool | None = None
     ) -> list[tuple[int, bytes]]:
@@ -514,6 +539,7 @@ class Store:
         async with self._transaction() as connection:
             return [(row.line, bytes(row.content)) for row in await connection.execute(wanted)]
 
+    @uncancellable
     async def end(self, id_: str, state: BatchState, written: Mapping[str, File]) -> Batch | None:
         """End a batch whose output is written, in one transaction with its files.
 
@@ -542,6 +568,7 @@ class Store:
                 await connection.execute(delete(table).where(table.c.batch_id == id_))
             return _batch(row)
 
+    @uncancellable
     async def forget_batches(self, before_s: float) -> None:
         """Forget batches that ended before a time."""
         async with self._transaction() as connection:

@@ -95,7 +95,8 @@ class Process:
                 self.state = State.RESTARTING
                 self.restarts += 1
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), self._backoff.next_s())
+                    async with asyncio.timeout(self._backoff.next_s()):
+                        await self._stopping.wait()
         finally:
             self.state = State.STOPPED
 
@@ -155,7 +156,8 @@ async def _end(child: asyncio.subprocess.Process, grace_s: float) -> None:
     with contextlib.suppress(ProcessLookupError):
         child.terminate()
     try:
-        await asyncio.wait_for(child.wait(), grace_s)
+        async with asyncio.timeout(grace_s):
+            await child.wait()
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             child.kill()

@@ -126,7 +126,8 @@ async def report_load(
                 await call.write(report())
                 planner.connected()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), interval_s)
+                    async with asyncio.timeout(interval_s):  # wait_for may lose a cancellation
+                        await changed.wait()
         except asyncio.InvalidStateError:
             raise ConnectionLost("the planner ended the stream") from None
         finally:

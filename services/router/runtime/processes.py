@@ -210,7 +210,8 @@ class Children:
             if time.monotonic() - started_s > _STEADY_S:
                 backoff.reset()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), backoff.next_s())
+                async with asyncio.timeout(backoff.next_s()):
+                    await stop.wait()
 
     async def _live(self, index: int, stop: asyncio.Event) -> int:
         """Run one child until it ends or `stop`; return its exit status."""

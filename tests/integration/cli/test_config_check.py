@@ -236,7 +236,7 @@ def test_a_pipeline_names_which_stage_is_missing_and_what_writes_it(tmp_path: Pa
     assert checked(tmp_path, alone)[0] == 0
     status, lines = checked(tmp_path, alone + "  strategy: annealing\n")
     assert status == 2
-    assert "which annealing does not plan: choose exact" in lines[0]
+    assert "annealing plans neither: choose exact" in lines[0]
 
 
 def test_several_mistakes_are_reported_at_once_in_order_of_line(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ OTHER_THINGS = {
     "services/router/core/model.py:Instance",
     "services/router/core/model.py:ModelRoutes",
     "services/router/core/model.py:RoutingTable",
+    "services/router/core/worker_port.py:Hello",
     "services/router/core/worker_port.py:Result",
     # Without a record, as what calls take and return has none; or values of another one's parts.
     "services/planner/core/accounting/entries.py:Figures",  # adds up; its key stands apart

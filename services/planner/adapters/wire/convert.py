@@ -99,7 +99,12 @@ def load_from(
         by_variant={load.model: dict(load.answered_by_variant) for load in message.models},
         refused={load.model: load.refused for load in message.models},
         tokens={
-            load.model: Tokens(load.input_tokens, load.output_tokens, load.input_tokens_squared)
+            load.model: Tokens(
+                load.input_tokens,
+                load.output_tokens,
+                # A sum of squares is at most the square of the sum.
+                min(load.input_tokens_squared, float(load.input_tokens) ** 2),
+            )
             for load in message.models
             if load.input_tokens or load.output_tokens
         },
