@@ -599,7 +599,7 @@ def borders() -> dict[str, Border]:
                 (SourceFailed,),
                 units=provider_units(body),
                 cpu_s_per_byte=1e-6,
-                memory_per_byte=40,  # an answer has 4 MiB at most, and is not of a client
+                memory_per_byte=44,  # an answer has 4 MiB at most, and is not of a client
             )
             for name, case in CASES.items()
             for part, body in case.bodies.items()
