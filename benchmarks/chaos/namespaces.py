@@ -82,8 +82,9 @@ class Namespace:
         _ip("link set eth0 up", route, namespace=self._id)
 
     def remove(self) -> None:
-        """Remove it, if it is there."""
-        subprocess.run([_IP, "netns", "del", self._id], check=False, capture_output=True)
+        """Remove it, if it is there; its link, too, which a process inside would keep."""
+        for what in ("link", "netns"):
+            subprocess.run([_IP, what, "del", self._id], check=False, capture_output=True)
 
 
 @contextmanager
