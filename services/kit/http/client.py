@@ -77,8 +77,9 @@ class HttpClient:
         Args:
             method: HTTP method.
             path: Path, with its query, encoded.
-            given: `data`, `headers`.
+            given: `data`, `headers`. Answers come uncompressed: they are passed on as they are.
         """
+        given["headers"] = {**given.get("headers", {}), "Accept-Encoding": "identity"}
         return self._session.request(
             method,
             URL(self._url + path, encoded=True),

@@ -242,9 +242,13 @@ async def test_a_router_passes_files_and_batches_on(tmp_path: Path) -> None:
                 batch = await submitted(routed, [row(number) for number in range(10)])
                 done = await ended(routed, batch.id)
                 found = await lines_of(direct, done.output_file_id)
+                for number in range(40):  # a list that is long enough to be compressed
+                    await routed.files.create(file=(f"{number}", b"{}"), purpose="batch")
+                listed = [each.filename async for each in routed.files.list(limit=100)]
                 with pytest.raises(openai.BadRequestError, match="endpoint"):
                     await submitted(routed, [row(0)], endpoint="/v1/none")
             with pytest.raises(openai.InternalServerError, match="batch service does not answer"):
                 await routed.batches.list()
 
     assert (done.status, len(found)) == ("completed", 10)
+    assert listed[:40] == [str(number) for number in reversed(range(40))]
