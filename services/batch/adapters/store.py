@@ -32,8 +32,13 @@ from services.batch.adapters.tables import (
 from services.batch.core.lines import Usage
 from services.kit.clock import Clock
 from services.kit.database.address import address, shown
-from services.kit.database.connection import SharedConnection, uncancellable
-from services.kit.errors import FailedPrecondition, NotFound, ResourceExhausted
+from services.kit.database.connection import Rejected, SharedConnection, uncancellable
+from services.kit.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+)
 from services.kit.lock_file import LockFile
 
 SETTING: Final = "batch.database"
@@ -164,8 +169,11 @@ class Store:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        async with self.connection.transaction() as connection:
-            yield connection
+        try:
+            async with self.connection.transaction() as connection:
+                yield connection
+        except Rejected as error:  # such as a NUL, in PostgreSQL
+            raise InvalidArgument(str(error)) from None
 
     # ---- files ---------------------------------------------------------------------------------
 
@@ -242,17 +250,33 @@ class Store:
     # ---- batches -------------------------------------------------------------------------------
 
     @uncancellable
-    async def add(self, batch: Batch, most_lines: int) -> None:
+    async def stored_bytes(self, owner: str) -> int:
+        """Return the size of an owner's files together."""
+        wanted = select(func.coalesce(func.sum(files.c.size_bytes), 0))
+        async with self._transaction() as connection:
+            found = await connection.execute(wanted.where(files.c.owner == owner))
+            return int(found.scalar_one())
+
+    @uncancellable
+    async def add(self, batch: Batch, most_lines: int, most_batches: int) -> None:
         """Begin a batch.
 
         Raises:
-            ResourceExhausted: Its owner has more lines that wait than `most_lines`.
+            ResourceExhausted: Its owner has more lines that wait than `most_lines`, or more
+                batches that have not ended than `most_batches`.
         """
         waiting = select(
-            func.coalesce(func.sum(batches.c.lines - batches.c.completed - batches.c.failed), 0)
+            func.count(),
+            func.coalesce(func.sum(batches.c.lines - batches.c.completed - batches.c.failed), 0),
         ).where(batches.c.owner == batch.owner, batches.c.state.in_(_OPEN))
         async with self._transaction() as connection:
-            found = int((await connection.execute(waiting)).scalar_one())
+            opened, found = map(int, (await connection.execute(waiting)).one())
+            if opened >= most_batches:
+                raise ResourceExhausted(
+                    f"{opened} of your batches have not ended; batch.max_open_batches allows "
+                    f"{most_batches}",
+                    reason="TOO_MANY_BATCHES",
+                )
             if found >= most_lines:
                 raise ResourceExhausted(
                     f"{found} of your requests wait; batch.max_waiting_lines allows {most_lines}",

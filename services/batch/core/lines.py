@@ -25,6 +25,7 @@ WINDOWS_S: Final[Mapping[str, float]] = {f"{hours}h": hours * 3600.0 for hours i
 EXPIRED: Final = "batch_expired"
 
 _MODEL_PATH: Final = re.compile(r"/v2/models/([^/\s?#]{1,256})/infer")
+_MODEL: Final = re.compile(r"[^\x00-\x20\x7f]{1,256}")
 _TEXT_PATHS: Final = frozenset(ENDPOINTS[:-1])
 _LONGEST_ID: Final = 512
 _MOST_TOKENS: Final = 10**7
@@ -80,7 +81,7 @@ def parsed(line: bytes, endpoint: str, model: str = "") -> Request:
         Fault: The line cannot be answered.
     """
     try:
-        given = from_json(line)
+        given = from_json(line, allow_inf_nan=False)
     except ValueError as error:
         raise Fault("invalid_json_line", f"not JSON: {error}") from None
     if not isinstance(given, dict):
@@ -99,7 +100,7 @@ def parsed(line: bytes, endpoint: str, model: str = "") -> Request:
         raise Fault("invalid_body", "body.stream: must be false: a batch has no reader", name)
     path = _MODEL_PATH.fullmatch(endpoint)
     its = path[1] if path else body.get("model")
-    if not isinstance(its, str) or not its:
+    if not isinstance(its, str) or not _MODEL.fullmatch(its):
         raise Fault("invalid_model", "body.model: must name a model", name)
     if model and its != model:
         raise Fault("mismatched_model", f"body.model: must be {model}, as in the first line", name)

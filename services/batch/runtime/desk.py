@@ -82,6 +82,7 @@ class Desk:
             ResourceExhausted: It is too large, or the disk is full.
         """
         id_, size, most = f"file-{secrets.token_hex(12)}", 0, self._settings.max_file_mib * _MIB
+        stored, room = await self._store.stored_bytes(owner.name), self._settings.max_stored_mib
         async with self._contents.writing(id_) as append:
             async for piece in content:
                 size += len(piece)
@@ -92,13 +93,19 @@ class Desk:
                         field="file",
                         reason="REQUEST_TOO_LARGE",
                     )
+                if stored + size > room * _MIB:
+                    raise ResourceExhausted(
+                        f"your files have {stored / _MIB:.0f} MiB; batch.max_stored_mib allows "
+                        f"{room:.0f}",
+                        reason="TOO_MANY_BYTES",
+                    )
                 self._contents.check_room(len(piece))
                 await append(piece)
         now = self._clock.now()
         file = File(
             id=id_,
             owner=owner.name,
-            name=name[:_LONGEST_NAME] or "file.jsonl",
+            name="".join(filter(str.isprintable, name))[:_LONGEST_NAME] or "file.jsonl",
             purpose=PURPOSE,
             size_bytes=size,
             created_at=now,
@@ -174,7 +181,9 @@ class Desk:
             created_at=self._clock.now(),
         )
         self._contents.check_room()
-        await self._store.add(batch, self._settings.max_waiting_lines)
+        await self._store.add(
+            batch, self._settings.max_waiting_lines, self._settings.max_open_batches
+        )
         self._wake()
         return batch
 

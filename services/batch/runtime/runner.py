@@ -20,7 +20,7 @@ from services.batch.runtime.reading import PIECE_LINES, Inventory, cut, result_i
 from services.batch.runtime.writing import ResultWriter, finish
 from services.kit.clock import Clock
 from services.kit.config import BatchService
-from services.kit.errors import ServiceError
+from services.kit.errors import NotFound, ServiceError
 from services.kit.telemetry import logs
 
 _log = logs.get("batch")
@@ -30,6 +30,8 @@ _JANITOR_S: Final = 60.0
 _ANSWER_S: Final = 600.0
 """Longest time for one answer, s."""
 _PAUSE_S: Final = 1.0
+_READINGS: Final = 2
+"""Input files that are read at a time."""
 _PIECES: Final = 64
 """Pieces that a reading writes in one transaction."""
 _SERVER_ERROR: Final = 500
@@ -129,6 +131,7 @@ class Runner:
         self._writer = ResultWriter(parts.store)
         self._gates: dict[str, Gate] = {}
         self._busy: dict[str, asyncio.Task[None]] = {}
+        self._reading = asyncio.Semaphore(_READINGS)
         self._cancelling: set[str] = set()
         self._pieces: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -182,7 +185,7 @@ class Runner:
         """Do what a batch needs next."""
         store = self._parts.store
         if batch.state is BatchState.VALIDATING:
-            self._do(batch, self._read(batch))
+            self._do(batch, self._read_in_turn(batch))
         elif batch.state is BatchState.IN_PROGRESS:
             if batch.completed + batch.failed >= batch.lines:
                 await store.change(
@@ -222,6 +225,20 @@ class Runner:
                 self.wake()
 
         self._busy[batch.id] = asyncio.create_task(held(), name=f"batch.{batch.id}")
+
+    async def _read_in_turn(self, batch: Batch) -> None:
+        """Read the input of a batch when few others are read; one that is gone fails it."""
+        async with self._reading:
+            try:
+                await self._read(batch)
+            except NotFound as error:
+                why = to_json([{"code": "input_file_gone", "message": error.message, "line": 0}])
+                await self._parts.store.change(
+                    batch.id,
+                    BatchState.FAILED,
+                    within=(BatchState.VALIDATING,),
+                    errors=why.decode(),
+                )
 
     async def _read(self, batch: Batch) -> None:
         """Read the input of a batch, and begin it."""
@@ -341,6 +358,7 @@ class Runner:
         except Fault as fault:  # the file has changed since it was read
             self._fail(batch, number, fault)
             return
+        await self._writer.room()
         while await gate.enter(over):
             retry_after_s: float | None = 0.0
             try:

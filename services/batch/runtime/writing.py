@@ -17,6 +17,8 @@ _log = logs.get("batch")
 _FLUSH_S: Final = 0.05
 _RETRY_S: Final = 1.0
 _PAGE: Final = 500
+_MOST_UNWRITTEN: Final = 1024
+"""Results in memory from which on no further line is sent."""
 _FILES: Final = {"output_file_id": False, "error_file_id": True}
 
 
@@ -32,12 +34,20 @@ class ResultWriter:
         self._results: list[Result] = []
         self._done: list[Piece] = []
         self._some = asyncio.Event()
-        self.written = asyncio.Event()
+        self._written = asyncio.Event()
+        self._unwritten = 0
 
     def add(self, result: Result) -> None:
         """Note a result."""
         self._results.append(result)
+        self._unwritten += 1
         self._some.set()
+
+    async def room(self) -> None:
+        """Wait while a database that takes nothing has results waiting in memory."""
+        while self._unwritten >= _MOST_UNWRITTEN:
+            self._written.clear()
+            await self._written.wait()
 
     def done(self, piece: Piece) -> None:
         """Note that every line of a piece has a result."""
@@ -63,7 +73,8 @@ class ResultWriter:
             except ServiceError as error:
                 _log.warning("results wait to be written", cause=error.message)
                 await asyncio.sleep(_RETRY_S)
-        self.written.set()
+        self._unwritten -= len(results)
+        self._written.set()
 
 
 async def finish(

@@ -23,6 +23,8 @@ class BatchService(Endpoint):
         files: Folder of the files, or a URL that fsspec knows (s3://, gs://).
         max_file_mib: Largest file, MiB.
         max_lines: Largest number of requests in a file.
+        max_stored_mib: Largest size of one caller's files together, MiB.
+        max_open_batches: Largest number of one caller's batches that have not ended.
         max_waiting_lines: Largest number of one caller's requests that wait.
         max_waiting_tokens: Largest number of one caller's tokens that wait: an estimate of the
             prompts, and what the answers may have. None: any number.
@@ -42,6 +44,8 @@ class BatchService(Endpoint):
     files: Path | Place = Path("out/state/batch-files")
     max_file_mib: Positive = 200.0
     max_lines: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
+    max_stored_mib: Positive = 10_240.0
+    max_open_batches: Annotated[int, Field(ge=1)] = 100
     max_waiting_lines: Annotated[int, Field(ge=1)] = 1_000_000
     max_waiting_tokens: Annotated[int, Field(ge=1)] | None = None
     max_in_flight: Annotated[int, Field(ge=1, le=4096)] = 256

@@ -10,7 +10,12 @@ import pytest
 from cinquefoil.batch.v1.records import Batch, BatchState, File
 from services.batch.adapters.store import HOLD_S, Piece, Result, Store
 from services.batch.core.lines import Usage
-from services.kit.errors import FailedPrecondition, NotFound, ResourceExhausted
+from services.kit.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+)
 from tests.support.postgres import Postgres
 from tests.support.virtual_clock import VirtualClock
 
@@ -34,7 +39,7 @@ def result(line: int, *, failed: bool = False, text: str = "r") -> Result:
 
 
 async def begun(store: Store, pieces: Sequence[Piece], lines: int) -> None:
-    await store.add(batch(), 100)
+    await store.add(batch(), 100, 9)
     await store.cut(pieces, [])
     state, within = BatchState.IN_PROGRESS, (BatchState.VALIDATING,)
     assert await store.change("batch_1", state, within=within, lines=lines)
@@ -96,7 +101,7 @@ async def test_files_and_batches_are_of_their_owners(database: Path | str) -> No
     async with Store.opened(database, VirtualClock(NOON)) as store:
         file = File(id="f", owner="ada", name="in", purpose="batch", created_at=NOON)
         await store.add_file(file)
-        await store.add(batch(), 100)
+        await store.add(batch(), 100, 9)
         for call in (store.file("f", "eve"), store.batch("batch_1", "eve")):
             with pytest.raises(NotFound):
                 await call
@@ -130,11 +135,19 @@ async def test_more_lines_than_a_caller_may_have_are_refused(database: Path | st
     async with Store.opened(database, VirtualClock(NOON)) as store:
         await begun(store, [piece(0)], 50)
         with pytest.raises(ResourceExhausted, match="max_waiting_lines"):
-            await store.add(batch("batch_2"), 50)
-        await store.add(batch("batch_3", "eve"), 50)
+            await store.add(batch("batch_2"), 50, 9)
+        await store.add(batch("batch_3", "eve"), 50, 9)
 
         assert await store.waiting("ada", "") == (50, 0)
         assert await store.waiting("ada", "batch_1") == (0, 0)
+
+
+async def test_texts_that_a_database_cannot_hold_are_refused(database: Path | str) -> None:
+    """A NUL is an error of the caller's, or no such batch; never one of ours."""
+    async with Store.opened(database, VirtualClock(NOON)) as store:
+        for id_ in ("a\0b", "\0"):
+            with pytest.raises((NotFound, InvalidArgument)):
+                await store.batch(id_, "ada")
 
 
 async def test_one_sqlite_file_has_one_service(tmp_path: Path) -> None:

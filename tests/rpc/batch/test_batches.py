@@ -81,6 +81,7 @@ async def test_bad_lines_are_in_the_error_file_with_their_cause(client: AsyncOpe
         {**row(5), "body": []},
         row(0),
         row(7, (1.0,)),
+        row(9, (float("nan"), 0, 0, 0)),
         b"",
         row(8),
     ]
@@ -89,7 +90,7 @@ async def test_bad_lines_are_in_the_error_file_with_their_cause(client: AsyncOpe
     bad = await lines_of(client, done.error_file_id)
 
     assert done.status == "completed"
-    assert done.request_counts.model_dump() == {"total": 9, "completed": 2, "failed": 7}
+    assert done.request_counts.model_dump() == {"total": 10, "completed": 2, "failed": 8}
     assert [each["custom_id"] for each in good] == ["r0", "r8"]
     assert [each["error"] and each["error"]["code"] for each in bad] == [
         "invalid_json_line",
@@ -99,9 +100,10 @@ async def test_bad_lines_are_in_the_error_file_with_their_cause(client: AsyncOpe
         "invalid_body",
         "duplicate_custom_id",
         None,
+        "invalid_json_line",
     ]
-    assert bad[-1]["response"]["status_code"] == 400
-    assert "shape" in str(bad[-1]["response"]["body"])
+    assert bad[-2]["response"]["status_code"] == 400
+    assert "shape" in str(bad[-2]["response"]["body"])
 
 
 @pytest.mark.parametrize(
@@ -252,3 +254,35 @@ async def test_a_router_passes_files_and_batches_on(tmp_path: Path) -> None:
 
     assert (done.status, len(found)) == ("completed", 10)
     assert listed[:40] == [str(number) for number in reversed(range(40))]
+
+
+async def test_one_caller_has_a_bounded_share_of_disk_and_service(
+    world: World, tmp_path: Path
+) -> None:
+    """Files and batches beyond the limits are refused by the setting's name, before they cost."""
+    section = settings(tmp_path, max_stored_mib=1.0, max_open_batches=2)
+    section = section.model_copy(update={"router_url": "http://127.0.0.1:9"})
+    async with serving_batches(deployment_of(world, section)) as client:
+        for _ in range(2):
+            await submitted(client, [row(0)])
+        with pytest.raises(openai.RateLimitError, match="max_open_batches"):
+            await submitted(client, [row(0)])
+        with pytest.raises(openai.RateLimitError, match="max_stored_mib"):
+            await client.files.create(file=("big", b" " * 2**20), purpose="batch")
+
+        assert len([each async for each in client.files.list()]) == 3
+    assert len([*(tmp_path / "files").iterdir()]) == 3, "what was refused left nothing behind"
+
+
+async def test_a_batch_whose_file_is_gone_fails_and_says_so(world: World, tmp_path: Path) -> None:
+    """It neither waits for ever nor holds up others."""
+    section = settings(tmp_path)
+    async with serving_batches(deployment_of(world, section)) as client:
+        file = await client.files.create(file=("in", jsonl([row(0)])), purpose="batch")
+        (tmp_path / "files" / file.id).unlink()
+        gone = await begun(client, file.id)
+        other = await submitted(client, [row(1)])
+        failed, done = await ended(client, gone.id), await ended(client, other.id)
+
+    assert (failed.status, failed.errors.data[0].code) == ("failed", "input_file_gone")
+    assert done.status == "completed"
