@@ -10,6 +10,9 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from services.kit.errors import InvalidArgument
+from services.kit.json_bounds import check_size, check_values
+
 ENDPOINTS: Final = (
     "/v1/chat/completions",
     "/v1/completions",
@@ -27,6 +30,8 @@ EXPIRED: Final = "batch_expired"
 _MODEL_PATH: Final = re.compile(r"/v2/models/([^/\s?#]{1,256})/infer")
 _MODEL: Final = re.compile(r"[^\x00-\x20\x7f]{1,256}")
 _TEXT_PATHS: Final = frozenset(ENDPOINTS[:-1])
+_MOST_VALUES: Final = 2**18
+"""Values of a line, those of tensors included."""
 _LONGEST_ID: Final = 512
 _MOST_TOKENS: Final = 10**7
 _BYTES_PER_TOKEN: Final = 4
@@ -80,12 +85,7 @@ def parsed(line: bytes, endpoint: str, model: str = "") -> Request:
     Raises:
         Fault: The line cannot be answered.
     """
-    try:
-        given = from_json(line, allow_inf_nan=False)
-    except ValueError as error:
-        raise Fault("invalid_json_line", f"not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise Fault("invalid_json_line", "must be an object")
+    given = _read(line)
     name = given.get("custom_id")
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_ID:
         raise Fault("invalid_custom_id", f"custom_id: must be 1 to {_LONGEST_ID} characters")
@@ -107,46 +107,24 @@ def parsed(line: bytes, endpoint: str, model: str = "") -> Request:
     return Request(name, its, to_json(body), 0 if path else _tokens(body, len(line)))
 
 
+def _read(line: bytes) -> dict[str, Any]:
+    try:
+        check_size(line)
+        check_values(line, _MOST_VALUES, "values")
+        given = from_json(line, allow_inf_nan=False)
+    except InvalidArgument as error:
+        raise Fault("line_too_large", error.message) from None
+    except ValueError as error:
+        raise Fault("invalid_json_line", f"not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise Fault("invalid_json_line", "must be an object")
+    return given
+
+
 def _tokens(body: Mapping[str, Any], size_bytes: int) -> int:
     limits = (body.get(field) for field in _TEXT_FIELDS)
     most = next((each for each in limits if isinstance(each, int) and each > 0), 0)
     return min(size_bytes // _BYTES_PER_TOKEN + most, _MOST_TOKENS)
-
-
-def answered(custom_id: str, result_id: str, status: int, answer: bytes) -> tuple[bytes, bool]:
-    """Return the line of a server's answer, and whether it failed.
-
-    Args:
-        custom_id: The request's.
-        result_id: Name of the result.
-        status: HTTP status.
-        answer: The server's body: JSON, else text.
-    """
-    try:
-        from_json(answer, allow_partial=False)
-        body = answer
-    except ValueError:
-        body = to_json({"error": {"message": answer.decode(errors="replace")}})
-    head = to_json({"id": result_id, "custom_id": custom_id})[:-1]
-    response = to_json({"status_code": status, "request_id": result_id})[:-1]
-    line = b'%s,"response":%s,"body":%s},"error":null}' % (
-        head,
-        response,
-        body.replace(b"\n", b" ").strip(),  # in valid JSON never within a string
-    )
-    return line, not 200 <= status < 300
-
-
-def failed(fault: Fault, result_id: str) -> bytes:
-    """Return the line of a request that no server has answered."""
-    return to_json(
-        {
-            "id": result_id,
-            "custom_id": fault.custom_id,
-            "response": None,
-            "error": {"code": fault.code, "message": fault.message},
-        }
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +143,44 @@ class Usage:
     carbon_gco2e: float = 0.0
 
 
-def usage_of(answer: bytes) -> Usage:
-    """Return what an answer says of its cost; zeros for what it does not say."""
+def answered(
+    custom_id: str, result_id: str, status: int, answer: bytes
+) -> tuple[bytes, bool, Usage]:
+    """Return the line of a server's answer, whether it failed, and its cost as it says itself.
+
+    Args:
+        custom_id: The request's.
+        result_id: Name of the result.
+        status: HTTP status.
+        answer: The server's body: JSON, else text.
+    """
     try:
-        body = from_json(answer)
+        found, body = from_json(answer), answer
     except ValueError:
-        return Usage()
-    if not isinstance(body, dict):
-        return Usage()
+        found, body = None, to_json({"error": {"message": answer.decode(errors="replace")}})
+    head = to_json({"id": result_id, "custom_id": custom_id})[:-1]
+    response = to_json({"status_code": status, "request_id": result_id})[:-1]
+    line = b'%s,"response":%s,"body":%s},"error":null}' % (
+        head,
+        response,
+        body.replace(b"\n", b" ").strip(),  # in valid JSON never within a string
+    )
+    return line, not 200 <= status < 300, _usage(_object(found))
+
+
+def failed(fault: Fault, result_id: str) -> bytes:
+    """Return the line of a request that no server has answered."""
+    return to_json(
+        {
+            "id": result_id,
+            "custom_id": fault.custom_id,
+            "response": None,
+            "error": {"code": fault.code, "message": fault.message},
+        }
+    )
+
+
+def _usage(body: Mapping[str, Any]) -> Usage:
     usage = _object(body.get("usage"))
     receipt = (
         _object(usage.get("cinquefoil"))

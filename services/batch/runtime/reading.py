@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cinquefoil.batch.v1.records import Batch, BatchError
 from services.batch.adapters.contents import Contents
 from services.batch.adapters.store import Piece, Result
 from services.batch.core.lines import Fault, Request, failed, parsed
+from services.kit.off_loop import off_loop
 
 PIECE_LINES: Final = 64
 _PIECE_BYTES: Final = 2**20
@@ -117,7 +119,7 @@ async def cut(
     batch = inventory.batch
     start = first = end = lines = number = 0
     async for offset, line in lines_of(contents, batch.input_file_id, most_bytes):
-        inventory.add(line)
+        await off_loop(len(line), partial(inventory.add, line))
         if inventory.lines > most_lines:
             raise Fault("too_many_lines", f"batch.max_lines allows {most_lines} lines")
         if lines == PIECE_LINES or (lines and offset + len(line) - start > _PIECE_BYTES):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -15,12 +16,13 @@ from services.batch.adapters.contents import Contents
 from services.batch.adapters.router_client import RouterClient
 from services.batch.adapters.store import HOLD_S, Piece, Result, Store
 from services.batch.core.admission import Admission
-from services.batch.core.lines import EXPIRED, Fault, answered, failed, parsed, usage_of
+from services.batch.core.lines import EXPIRED, Fault, answered, failed, parsed
 from services.batch.runtime.reading import PIECE_LINES, Inventory, cut, result_id
 from services.batch.runtime.writing import ResultWriter, finish
 from services.kit.clock import Clock
 from services.kit.config import BatchService
 from services.kit.errors import NotFound, ServiceError
+from services.kit.off_loop import off_loop
 from services.kit.telemetry import logs
 
 _log = logs.get("batch")
@@ -354,7 +356,8 @@ class Runner:
             return self._draining or batch.id in self._cancelling or self._left_s(batch) <= 0
 
         try:
-            request = parsed(line, batch.endpoint, batch.model)
+            read_line = partial(parsed, line, batch.endpoint, batch.model)
+            request = await off_loop(len(line), read_line)
         except Fault as fault:  # the file has changed since it was read
             self._fail(batch, number, fault)
             return
@@ -377,8 +380,9 @@ class Runner:
             if answer.status >= _SERVER_ERROR and attempts < self._parts.settings.max_attempts:
                 await asyncio.sleep(_PAUSE_S * attempts)
                 continue
-            content, bad = answered(request.custom_id, name, answer.status, answer.body)
-            self._writer.add(Result(batch.id, number, bad, content, usage_of(answer.body)))
+            read = partial(answered, request.custom_id, name, answer.status, answer.body)
+            content, bad, usage = await off_loop(len(answer.body), read)
+            self._writer.add(Result(batch.id, number, bad, content, usage))
             return
         if self._left_s(batch) <= 0:
             message = "the batch's window ended before the request was answered"

@@ -3,10 +3,8 @@
 What a document costs is bounded by what is in it, before it is read (`services.kit.json_bounds`).
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 from pydantic import BaseModel, ConfigDict, RootModel, ValidationError, model_validator
@@ -14,25 +12,7 @@ from pydantic import BaseModel, ConfigDict, RootModel, ValidationError, model_va
 from services.kit.errors import InvalidArgument
 from services.kit.json_bounds import check_size, check_values
 
-_LARGE_BYTES: Final = 2**18
-
 D = TypeVar("D", bound=BaseModel)
-R = TypeVar("R")
-
-_reader: Final = ThreadPoolExecutor(1, thread_name_prefix="json")
-"""One thread: more would only wait for the interpreter, and the event loop with them."""
-
-
-async def off_loop(size: int, read: Callable[[], R]) -> R:
-    """Return what `read` returns, called beside the event loop where that takes long.
-
-    Args:
-        size: Bytes that are read.
-        read: Reads them; no call in it may hold the interpreter for long.
-    """
-    if size < _LARGE_BYTES:
-        return read()
-    return await asyncio.get_running_loop().run_in_executor(_reader, read)
 
 
 class Document(BaseModel):

@@ -20,10 +20,11 @@ from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument, ServiceError
 from services.kit.http.guard import Guard
 from services.kit.http.statuses import UNKNOWN_MEDIA_TYPE
+from services.kit.off_loop import off_loop
 from services.router.core.accounting.receipts import Answer
 from services.router.edge import event_stream, generate, tensor_json
 from services.router.edge.calls import Calls
-from services.router.edge.documents import off_loop, parsed_object, plain
+from services.router.edge.documents import parsed_object, plain
 from services.router.servicer import INFERENCE, InferenceServicer
 
 _RPC: Final = "/inference.GRPCInferenceService/"

@@ -19,10 +19,11 @@ from inference import grpc_service_pb2 as pb
 from services.kit.api_requests import GENERATING, PATHS, document, prompt_bytes
 from services.kit.errors import InvalidArgument, ServiceError
 from services.kit.http.guard import Guard
+from services.kit.off_loop import off_loop
 from services.router.core.accounting.receipts import Answer
 from services.router.edge import event_stream, openai_messages
 from services.router.edge.calls import Calls
-from services.router.edge.documents import checked, off_loop
+from services.router.edge.documents import checked
 from services.router.edge.openai_messages import Completion, error_form
 from services.router.frontend import messages
 from services.router.runtime.engine import Engine

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from services.kit.json_bounds import MAX_JSON_BYTES
+from services.kit.off_loop import off_loop
 from services.router.edge import tensor_json
-from services.router.edge.documents import off_loop
 
 
 def converted(body: bytes) -> bytes:
