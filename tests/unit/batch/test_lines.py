@@ -78,7 +78,7 @@ def test_a_result_is_one_line_of_json(custom_id: str, status: int, answer: bytes
 
 @pytest.mark.parametrize("figure", [-1, "1", True, None, 1e300, [], 2**70])
 def test_an_answer_s_own_figures_are_bounded(figure: object) -> None:
-    """A figure that is no plausible number counts as not stated."""
+    """An implausible figure counts as not stated."""
     usage = {"prompt_tokens": figure, "cinquefoil": {"energy_j": figure, "carbon_gco2e": figure}}
     answer = json.dumps({"usage": usage}).encode()
 
