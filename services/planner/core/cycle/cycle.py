@@ -100,12 +100,13 @@ class DecisionCycle:
         """Run the cycle until it is cancelled."""
         while True:
             work = await self._next()
+            ends_wait = self._others_than(self._state.fleet)  # a node may join while it is tried
             try:
                 await work()
             except (Unavailable, StepFailed, Undecided) as error:
                 self._environment.log.warning("no plan came true", error=str(error))
                 delay_s = self._backoff.next_s()
-                await self._state.changed.until(self._others_than(self._state.fleet), delay_s)
+                await self._state.changed.until(ends_wait, delay_s)
             else:
                 self._backoff.reset()
 
