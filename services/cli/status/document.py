@@ -10,6 +10,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from cinquefoil.batch.v1.batch_pb2 import Batch
 from cinquefoil.carbon.v1.carbon_pb2 import Intensity
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, GpuEnergy, Node, Segment
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlanInputs
@@ -34,6 +35,7 @@ def document(  # noqa: PLR0913  # one argument per service
     plan: Plan | None = None,
     router: GetStatusResponse | None = None,
     lengths: Iterable[ModelStatistics] = (),
+    batches: Iterable[Batch] = (),
     problems: Iterable[str] = (),
     file: str = "",
 ) -> Row:
@@ -45,6 +47,7 @@ def document(  # noqa: PLR0913  # one argument per service
         plan: The newest plan.
         router: The router's; latencies since its start, s, null before any request.
         lengths: The predictor's, since its start.
+        batches: The newest of the batch service; those that have not ended are shown.
         problems: A sentence per service that does not answer.
         file: Digest of the deployment file that the command reads.
     """
@@ -73,6 +76,7 @@ def document(  # noqa: PLR0913  # one argument per service
         drifts=[_row(drift, node=each.node.name) for each in nodes for drift in each.drifts],
         models=[_model(status) for status in (router.models if router else ())],
         lengths=[_lengths(statistics) for statistics in lengths],
+        batches=[_row(each) for each in batches if not each.HasField("ended_at")],
         plan=_plan(plan) if plan else None,
         leader=_row(fleet.leader) if fleet and fleet.HasField("leader") else None,
         hold=_row(fleet.hold, until=fleet.hold.until.ToDatetime(UTC).isoformat(timespec="seconds"))

@@ -199,6 +199,10 @@ def _summary(status: Row) -> list[RenderableType]:
         lines.append(Text(f"PUE: {', '.join(pues)}"))
     lines += [Text(_tokens(each)) for each in status.models if each.output_tokens]
     lines += [Text(_predictions(each)) for each in status.lengths if each.predictions]
+    if status.batches:
+        waiting = sum(each.lines - each.completed - each.failed for each in status.batches)
+        opened = counted(len(status.batches), "file")
+        lines.append(Text(f"batches: {counted(waiting, 'request')} of {opened} wait"))
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     if status.plan is not None:
         plan = status.plan

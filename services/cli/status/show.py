@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.live import Live
 
+from cinquefoil.batch.v1.batch_pb2 import ListRequest
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest
 from cinquefoil.predictor.v1.predictor_pb2 import GetStatisticsRequest
@@ -63,9 +64,9 @@ async def fetch(clients: Clients, file: str = "") -> Row:
             return None
 
     async with asyncio.TaskGroup() as tasks:
-        zones, planner, router, lengths = (
+        zones, planner, router, lengths, batches = (
             tasks.create_task(attempt(work), name=f"status{work.__name__}")
-            for work in (_zones, _planner, _router, _lengths)
+            for work in (_zones, _planner, _router, _lengths, _batches)
         )
     fleet, plan = planner.result() or (None, None)
     return document(
@@ -74,6 +75,7 @@ async def fetch(clients: Clients, file: str = "") -> Row:
         plan=plan,
         router=router.result(),
         lengths=lengths.result() or (),
+        batches=batches.result() or (),
         problems=problems,
         file=file,
     )
@@ -97,3 +99,9 @@ async def _lengths(clients: Clients) -> Any:
     if clients.predictor is None:
         return ()
     return (await clients.predictor.GetStatistics(GetStatisticsRequest())).models
+
+
+async def _batches(clients: Clients) -> Any:
+    if clients.batch is None:
+        return ()
+    return (await clients.batch.List(ListRequest(limit=100, all_owners=True))).batches

@@ -54,6 +54,23 @@ async def test_a_file_is_submitted_watched_listed_and_fetched(config: Path, tmp_
     }
 
 
+def elsewhere(config: Path, file: Path) -> Path:
+    """Write the same deployment with a batch service that is not there."""
+    document = yaml.safe_load(config.read_text())
+    document["batch"]["listen"] = f"127.0.0.1:{free_port()}"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+async def test_status_names_a_batch_service_that_is_away(config: Path, tmp_path: Path) -> None:
+    """An answer of the router points here: the page says whether the batch service is there."""
+    here = await cinquefoil("status", "--config", config)
+    away = await cinquefoil("status", "--config", elsewhere(config, tmp_path / "other.yaml"))
+
+    assert "batch at" not in here.out + here.err
+    assert "batch at" in away.out + away.err
+
+
 @pytest.mark.parametrize(
     ("text", "words", "message"),
     [
