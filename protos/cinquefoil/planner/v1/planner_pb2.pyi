@@ -1975,6 +1975,7 @@ class ModelLoad(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     ARRIVALS_PER_S_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_SQUARED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     arrivals: _builtins.int
@@ -2015,6 +2016,12 @@ class ModelLoad(_message.Message):
         `first_second` on: how bursty the load is. Empty: the router does not count them.
         """
 
+    @_builtins.property
+    def waiting(self) -> Global___WaitingLoad:
+        """Requests that can wait: those of batches, of the service tier "flex" or with `wait_until`. No
+        other field counts them. Absent: the router has had none.
+        """
+
     def __init__(
         self,
         *,
@@ -2032,14 +2039,85 @@ class ModelLoad(_message.Message):
         output_tokens: _builtins.int = ...,
         arrivals_per_s: _abc.Iterable[_builtins.int] | None = ...,
         input_tokens_squared: _builtins.float = ...,
+        waiting: Global___WaitingLoad | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_waiting", b"_waiting", "waiting", b"waiting"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_waiting", b"_waiting", "answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "arrivals_per_s", b"arrivals_per_s", "failed", b"failed", "input_tokens", b"input_tokens", "input_tokens_squared", b"input_tokens_squared", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__waiting: _TypeAlias = _typing.Literal["waiting"]  # noqa: Y015
+    _WhichOneofArgType__waiting: _TypeAlias = _typing.Literal["_waiting", b"_waiting"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting) -> _WhichOneofReturnType__waiting | None: ...
+
+Global___ModelLoad: _TypeAlias = ModelLoad  # noqa: Y015
+
+@_typing.final
+class WaitingLoad(_message.Message):
+    """Requests that can wait, of one model at one router: a class below all others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUED_FIELD_NUMBER: _builtins.int
+    QUEUED_TOKENS_FIELD_NUMBER: _builtins.int
+    FIRST_DUE_S_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    MARGINAL_ENERGY_J_FIELD_NUMBER: _builtins.int
+    SERVICE_S_FIELD_NUMBER: _builtins.int
+    queued: _builtins.int
+    """Requests that no instance has now."""
+    queued_tokens: _builtins.int
+    """Of these: estimate of the tokens of their prompts and answers. 0: no texts."""
+    first_due_s: _builtins.float
+    """The earliest time at which one of them gives up, from now on. 0: none is queued. Unit: s."""
+    in_flight: _builtins.int
+    """Requests that instances have now."""
+    room: _builtins.int
+    """Requests that instances may have now beside all others: the room that these leave."""
+    answered: _builtins.int
+    """Requests answered since the router started."""
+    ended: _builtins.int
+    """Requests that ended without an answer since the router started: expired, cancelled or failed."""
+    input_tokens: _builtins.int
+    """Tokens of the answered prompts since the router started."""
+    output_tokens: _builtins.int
+    """Tokens generated since the router started."""
+    energy_j: _builtins.float
+    """Active energy attributed to the answers since the router started. Unit: J."""
+    marginal_energy_j: _builtins.float
+    """Energy that the answers have added, by what one more takes at the present batch, since the router
+    started. Unit: J.
+    """
+    service_s: _builtins.float
+    """Mean time that an instance takes for one, over the last some dozens. 0: not known. Unit: s."""
+    def __init__(
+        self,
+        *,
+        queued: _builtins.int = ...,
+        queued_tokens: _builtins.int = ...,
+        first_due_s: _builtins.float = ...,
+        in_flight: _builtins.int = ...,
+        room: _builtins.int = ...,
+        answered: _builtins.int = ...,
+        ended: _builtins.int = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        energy_j: _builtins.float = ...,
+        marginal_energy_j: _builtins.float = ...,
+        service_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "arrivals_per_s", b"arrivals_per_s", "failed", b"failed", "input_tokens", b"input_tokens", "input_tokens_squared", b"input_tokens_squared", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "ended", b"ended", "energy_j", b"energy_j", "first_due_s", b"first_due_s", "in_flight", b"in_flight", "input_tokens", b"input_tokens", "marginal_energy_j", b"marginal_energy_j", "output_tokens", b"output_tokens", "queued", b"queued", "queued_tokens", b"queued_tokens", "room", b"room", "service_s", b"service_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ModelLoad: _TypeAlias = ModelLoad  # noqa: Y015
+Global___WaitingLoad: _TypeAlias = WaitingLoad  # noqa: Y015
 
 @_typing.final
 class ReportLoadResponse(_message.Message):

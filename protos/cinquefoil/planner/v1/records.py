@@ -910,6 +910,43 @@ class ProfileDrifts:
     drifts: tuple[ProfileDrift, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class WaitingLoad:
+    """Requests that can wait, of one model at one router: a class below all others.
+
+    Attributes:
+        queued: Requests that no instance has now.
+        queued_tokens: Of these: estimate of the tokens of their prompts and answers. 0: no texts.
+        first_due_s: The earliest time at which one of them gives up, from now on. 0: none is
+            queued. Unit: s.
+        in_flight: Requests that instances have now.
+        room: Requests that instances may have now beside all others: the room that these leave.
+        answered: Requests answered since the router started.
+        ended: Requests that ended without an answer since the router started: expired, cancelled or
+            failed.
+        input_tokens: Tokens of the answered prompts since the router started.
+        output_tokens: Tokens generated since the router started.
+        energy_j: Active energy attributed to the answers since the router started. Unit: J.
+        marginal_energy_j: Energy that the answers have added, by what one more takes at the present
+            batch, since the router started. Unit: J.
+        service_s: Mean time that an instance takes for one, over the last some dozens. 0: not
+            known. Unit: s.
+    """
+
+    queued: int = 0
+    queued_tokens: int = 0
+    first_due_s: float = 0.0
+    in_flight: int = 0
+    room: int = 0
+    answered: int = 0
+    ended: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    energy_j: float = 0.0
+    marginal_energy_j: float = 0.0
+    service_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
     """The load of one model at one router.
@@ -936,6 +973,8 @@ class ModelLoad:
             count them.
         input_tokens_squared: Sum of the squares of the prompts' tokens since the router started:
             how much prompts differ. 0: the router does not count them.
+        waiting: Requests that can wait: those of batches, of the service tier "flex" or with
+            `wait_until`. No other field counts them. Absent: the router has had none.
     """
 
     model: str = ""
@@ -952,3 +991,4 @@ class ModelLoad:
     output_tokens: int = 0
     arrivals_per_s: tuple[int, ...] = ()
     input_tokens_squared: float = 0.0
+    waiting: WaitingLoad | None = None

@@ -30,6 +30,34 @@ class InstanceStatus:
     stage: int = 0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class WaitingStatus:
+    """Requests that can wait, of one model: a class below all others.
+
+    Attributes:
+        queued: Requests that no instance has now.
+        in_flight: Requests that instances have now.
+        room: Requests that instances may have now beside all others.
+        answered: Requests answered since start.
+        ended: Requests that ended without an answer since start: expired, cancelled or failed.
+        output_tokens: Tokens generated since start.
+        energy_j: Active energy attributed to the answers since start. Unit: J.
+        marginal_energy_j: Energy that the answers have added, by what one more takes at the present
+            batch. Unit: J.
+        held_by: What holds queued requests back. Empty: nothing does.
+    """
+
+    queued: int = 0
+    in_flight: int = 0
+    room: int = 0
+    answered: int = 0
+    ended: int = 0
+    output_tokens: int = 0
+    energy_j: float = 0.0
+    marginal_energy_j: float = 0.0
+    held_by: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     """A model as a router sees it.
@@ -58,6 +86,8 @@ class ModelStatus:
             `rate_rps`. Unit: 1/s.
         idle_energy_j: Idle energy that the answers were charged since the start. Unit: J.
         carbon_total_gco2e: Carbon of active and idle energy since the start. Unit: gCO2e.
+        waiting: Requests that can wait. No other field counts them, but `in_flight` does. Absent:
+            there were none.
     """
 
     model: str = ""
@@ -80,6 +110,7 @@ class ModelStatus:
     output_tokens_per_s: float = 0.0
     idle_energy_j: float = 0.0
     carbon_total_gco2e: float = 0.0
+    waiting: WaitingStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +136,9 @@ class Receipt:
         batch_size: Items in its batch.
         input_tokens: Tokens of the prompt, where the model generates text.
         output_tokens: Tokens of the answer, where the model generates text.
+        waiting: It could wait: it ran beside requests of a higher class.
+        marginal_energy_j: Energy that it added: what one more takes at the batch it ran in. Absent:
+            not learned yet. Unit: J.
     """
 
     answered_at: datetime = datetime.fromtimestamp(0, UTC)
@@ -122,3 +156,5 @@ class Receipt:
     batch_size: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    waiting: bool = False
+    marginal_energy_j: float | None = None

@@ -124,6 +124,7 @@ class ModelStatus(_message.Message):
     OUTPUT_TOKENS_PER_S_FIELD_NUMBER: _builtins.int
     IDLE_ENERGY_J_FIELD_NUMBER: _builtins.int
     CARBON_TOTAL_GCO2E_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     accepted: _builtins.int
@@ -170,6 +171,10 @@ class ModelStatus(_message.Message):
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___InstanceStatus]:
         """Workers."""
 
+    @_builtins.property
+    def waiting(self) -> Global___WaitingStatus:
+        """Requests that can wait. No other field counts them, but `in_flight` does. Absent: there were none."""
+
     def __init__(
         self,
         *,
@@ -193,14 +198,71 @@ class ModelStatus(_message.Message):
         output_tokens_per_s: _builtins.float = ...,
         idle_energy_j: _builtins.float = ...,
         carbon_total_gco2e: _builtins.float = ...,
+        waiting: Global___WaitingStatus | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_waiting", b"_waiting", "waiting", b"waiting"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_waiting", b"_waiting", "accepted", b"accepted", "accuracy", b"accuracy", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j", "failed", b"failed", "idle_energy_j", b"idle_energy_j", "in_flight", b"in_flight", "input_tokens", b"input_tokens", "instances", b"instances", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "output_tokens_per_s", b"output_tokens_per_s", "queue_depth", b"queue_depth", "rate_rps", b"rate_rps", "retried", b"retried", "slo_latency_s", b"slo_latency_s", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__waiting: _TypeAlias = _typing.Literal["waiting"]  # noqa: Y015
+    _WhichOneofArgType__waiting: _TypeAlias = _typing.Literal["_waiting", b"_waiting"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting) -> _WhichOneofReturnType__waiting | None: ...
+
+Global___ModelStatus: _TypeAlias = ModelStatus  # noqa: Y015
+
+@_typing.final
+class WaitingStatus(_message.Message):
+    """Requests that can wait, of one model: a class below all others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUED_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    MARGINAL_ENERGY_J_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
+    queued: _builtins.int
+    """Requests that no instance has now."""
+    in_flight: _builtins.int
+    """Requests that instances have now."""
+    room: _builtins.int
+    """Requests that instances may have now beside all others."""
+    answered: _builtins.int
+    """Requests answered since start."""
+    ended: _builtins.int
+    """Requests that ended without an answer since start: expired, cancelled or failed."""
+    output_tokens: _builtins.int
+    """Tokens generated since start."""
+    energy_j: _builtins.float
+    """Active energy attributed to the answers since start. Unit: J."""
+    marginal_energy_j: _builtins.float
+    """Energy that the answers have added, by what one more takes at the present batch. Unit: J."""
+    held_by: _builtins.str
+    """What holds queued requests back. Empty: nothing does."""
+    def __init__(
+        self,
+        *,
+        queued: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
+        room: _builtins.int = ...,
+        answered: _builtins.int = ...,
+        ended: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        energy_j: _builtins.float = ...,
+        marginal_energy_j: _builtins.float = ...,
+        held_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "accuracy", b"accuracy", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j", "failed", b"failed", "idle_energy_j", b"idle_energy_j", "in_flight", b"in_flight", "input_tokens", b"input_tokens", "instances", b"instances", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "output_tokens_per_s", b"output_tokens_per_s", "queue_depth", b"queue_depth", "rate_rps", b"rate_rps", "retried", b"retried", "slo_latency_s", b"slo_latency_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "ended", b"ended", "energy_j", b"energy_j", "held_by", b"held_by", "in_flight", b"in_flight", "marginal_energy_j", b"marginal_energy_j", "output_tokens", b"output_tokens", "queued", b"queued", "room", b"room"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ModelStatus: _TypeAlias = ModelStatus  # noqa: Y015
+Global___WaitingStatus: _TypeAlias = WaitingStatus  # noqa: Y015
 
 @_typing.final
 class InstanceStatus(_message.Message):
@@ -333,6 +395,8 @@ class Receipt(_message.Message):
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    MARGINAL_ENERGY_J_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     variant: _builtins.str
@@ -361,6 +425,10 @@ class Receipt(_message.Message):
     """Tokens of the prompt, where the model generates text."""
     output_tokens: _builtins.int
     """Tokens of the answer, where the model generates text."""
+    waiting: _builtins.bool
+    """It could wait: it ran beside requests of a higher class."""
+    marginal_energy_j: _builtins.float
+    """Energy that it added: what one more takes at the batch it ran in. Absent: not learned yet. Unit: J."""
     @_builtins.property
     def answered_at(self) -> _timestamp_pb2.Timestamp:
         """When it was answered."""
@@ -383,10 +451,12 @@ class Receipt(_message.Message):
         batch_size: _builtins.int = ...,
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
+        waiting: _builtins.bool = ...,
+        marginal_energy_j: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_carbon_total_gco2e", b"_carbon_total_gco2e", "_energy_j", b"_energy_j", "answered_at", b"answered_at", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_carbon_total_gco2e", b"_carbon_total_gco2e", "_energy_j", b"_energy_j", "_marginal_energy_j", b"_marginal_energy_j", "answered_at", b"answered_at", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j", "marginal_energy_j", b"marginal_energy_j"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_carbon_total_gco2e", b"_carbon_total_gco2e", "_energy_j", b"_energy_j", "accuracy", b"accuracy", "answered_at", b"answered_at", "batch_size", b"batch_size", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j", "energy_method", b"energy_method", "idle_energy_j", b"idle_energy_j", "input_tokens", b"input_tokens", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "queue_s", b"queue_s", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_carbon_total_gco2e", b"_carbon_total_gco2e", "_energy_j", b"_energy_j", "_marginal_energy_j", b"_marginal_energy_j", "accuracy", b"accuracy", "answered_at", b"answered_at", "batch_size", b"batch_size", "carbon_gco2e", b"carbon_gco2e", "carbon_total_gco2e", b"carbon_total_gco2e", "energy_j", b"energy_j", "energy_method", b"energy_method", "idle_energy_j", b"idle_energy_j", "input_tokens", b"input_tokens", "latency_s", b"latency_s", "marginal_energy_j", b"marginal_energy_j", "model", b"model", "output_tokens", b"output_tokens", "queue_s", b"queue_s", "segment_id", b"segment_id", "variant", b"variant", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__carbon_gco2e: _TypeAlias = _typing.Literal["carbon_gco2e"]  # noqa: Y015
     _WhichOneofArgType__carbon_gco2e: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e"]  # noqa: Y015
@@ -394,11 +464,15 @@ class Receipt(_message.Message):
     _WhichOneofArgType__carbon_total_gco2e: _TypeAlias = _typing.Literal["_carbon_total_gco2e", b"_carbon_total_gco2e"]  # noqa: Y015
     _WhichOneofReturnType__energy_j: _TypeAlias = _typing.Literal["energy_j"]  # noqa: Y015
     _WhichOneofArgType__energy_j: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j"]  # noqa: Y015
+    _WhichOneofReturnType__marginal_energy_j: _TypeAlias = _typing.Literal["marginal_energy_j"]  # noqa: Y015
+    _WhichOneofArgType__marginal_energy_j: _TypeAlias = _typing.Literal["_marginal_energy_j", b"_marginal_energy_j"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_gco2e) -> _WhichOneofReturnType__carbon_gco2e | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_total_gco2e) -> _WhichOneofReturnType__carbon_total_gco2e | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_j) -> _WhichOneofReturnType__energy_j | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__marginal_energy_j) -> _WhichOneofReturnType__marginal_energy_j | None: ...
 
 Global___Receipt: _TypeAlias = Receipt  # noqa: Y015
