@@ -594,6 +594,7 @@ class Work:
         tracestate: W3C tracestate that goes with `traceparent`; empty where there is none.
         in_parts: The caller accepts an answer in parts (ModelStreamInfer). Otherwise a generating
             model returns its whole answer at the end.
+        waiting: It can wait: work that cannot goes before it in every batch.
     """
 
     id: int = 0
@@ -603,6 +604,7 @@ class Work:
     waited_s: float = 0.0
     tracestate: str = ""
     in_parts: bool = False
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)

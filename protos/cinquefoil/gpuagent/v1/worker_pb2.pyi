@@ -61,6 +61,7 @@ class Work(_message.Message):
     WAITED_S_FIELD_NUMBER: _builtins.int
     TRACESTATE_FIELD_NUMBER: _builtins.int
     IN_PARTS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Unique on this stream; echoed in the result."""
     request: _builtins.bytes
@@ -79,6 +80,8 @@ class Work(_message.Message):
     """The caller accepts an answer in parts (ModelStreamInfer). Otherwise a generating model returns
     its whole answer at the end.
     """
+    waiting: _builtins.bool
+    """It can wait: work that cannot goes before it in every batch."""
     def __init__(
         self,
         *,
@@ -89,10 +92,11 @@ class Work(_message.Message):
         waited_s: _builtins.float = ...,
         tracestate: _builtins.str = ...,
         in_parts: _builtins.bool = ...,
+        waiting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "in_parts", b"in_parts", "remaining_s", b"remaining_s", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate", "waited_s", b"waited_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "in_parts", b"in_parts", "remaining_s", b"remaining_s", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate", "waited_s", b"waited_s", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
