@@ -295,6 +295,23 @@ PEERS = (
             "cinquefoil.planner.v1.ModelLoad.failed": "not read",
             "cinquefoil.planner.v1.ModelLoad.queue_depth": "not read",
             "cinquefoil.planner.v1.ModelLoad.overloaded_s": "not read",
+            **{
+                f"cinquefoil.planner.v1.WaitingLoad.{name}": "not read"
+                for name in (
+                    "queued",
+                    "queued_tokens",
+                    "first_due_s",
+                    "in_flight",
+                    "room",
+                    "answered",
+                    "ended",
+                    "input_tokens",
+                    "output_tokens",
+                    "energy_j",
+                    "marginal_energy_j",
+                    "service_s",
+                )
+            },
         },
     ),
     Peer(

@@ -40,6 +40,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "cinquefoil.planner.v1.PlannerService": {
         "Join": frozenset({"agent"}),
         "ReportLoad": frozenset({"router"}),
+        "ReportWaiting": frozenset({"batch"}),
         "Watch": _SEE | {"router"},
         "GetPlan": _SEE,
         "ListPlans": _SEE,

@@ -9,6 +9,7 @@ from cinquefoil.gpuagent.v1 import steps_pb2 as _steps_pb2
 from cinquefoil.planner.v1 import explanation_pb2 as _explanation_pb2
 from cinquefoil.planner.v1 import history_pb2 as _history_pb2
 from cinquefoil.planner.v1 import plan_pb2 as _plan_pb2
+from cinquefoil.planner.v1 import waiting_pb2 as _waiting_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
@@ -93,8 +94,12 @@ class WatchResponse(_message.Message):
     CONDITIONS_FIELD_NUMBER: _builtins.int
     CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
     ROUTING_CHANGE_FIELD_NUMBER: _builtins.int
+    RELEASES_FIELD_NUMBER: _builtins.int
+    RELEASES_CHANGED_FIELD_NUMBER: _builtins.int
     config_digest: _builtins.str
     """Digest of the planner's deployment file. Empty: it was not read from a file."""
+    releases_changed: _builtins.bool
+    """`releases` counts. Otherwise, as with planners that know none, what was sent before holds."""
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
         """The newest plan; absent before the first."""
@@ -111,6 +116,10 @@ class WatchResponse(_message.Message):
     def routing_change(self) -> _plan_pb2.RoutingChange:
         """Instead of `routing`, with routing_only: what changes in the last table that was sent."""
 
+    @_builtins.property
+    def releases(self) -> _containers.RepeatedCompositeFieldContainer[_waiting_pb2.WaitingRelease]:
+        """How much waiting work may run, by model; in full whenever `releases_changed`."""
+
     def __init__(
         self,
         *,
@@ -119,10 +128,12 @@ class WatchResponse(_message.Message):
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
         config_digest: _builtins.str = ...,
         routing_change: _plan_pb2.RoutingChange | None = ...,
+        releases: _abc.Iterable[_waiting_pb2.WaitingRelease] | None = ...,
+        releases_changed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "routing", b"routing", "routing_change", b"routing_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "config_digest", b"config_digest", "plan", b"plan", "routing", b"routing", "routing_change", b"routing_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "config_digest", b"config_digest", "plan", b"plan", "releases", b"releases", "releases_changed", b"releases_changed", "routing", b"routing", "routing_change", b"routing_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

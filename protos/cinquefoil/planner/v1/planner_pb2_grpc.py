@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from cinquefoil.planner.v1 import planner_pb2 as cinquefoil_dot_planner_dot_v1_dot_planner__pb2
+from cinquefoil.planner.v1 import waiting_pb2 as cinquefoil_dot_planner_dot_v1_dot_waiting__pb2
 
 GRPC_GENERATED_VERSION = '1.81.1'
 GRPC_VERSION = grpc.__version__
@@ -159,6 +160,11 @@ class PlannerServiceStub:
                 '/cinquefoil.planner.v1.PlannerService/ReportLoad',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportLoadRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportLoadResponse.FromString,
+                _registered_method=True)
+        self.ReportWaiting = channel.stream_stream(
+                '/cinquefoil.planner.v1.PlannerService/ReportWaiting',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_waiting__pb2.ReportWaitingRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_waiting__pb2.ReportWaitingResponse.FromString,
                 _registered_method=True)
 
 
@@ -449,6 +455,17 @@ class PlannerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportWaiting(self, request_iterator, context):
+        """Receives what waits at a batch service, in full with each message, and sends what of it may run
+        and when, after each change. What waits only at routers comes with ReportLoad.
+
+        Errors:
+        INVALID_ARGUMENT a report without batch_id, or with more than 64 deadlines of a model
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlannerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -576,6 +593,11 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.ReportLoad,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportLoadRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportLoadResponse.SerializeToString,
+            ),
+            'ReportWaiting': grpc.stream_stream_rpc_method_handler(
+                    servicer.ReportWaiting,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_waiting__pb2.ReportWaitingRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_waiting__pb2.ReportWaitingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1254,6 +1276,33 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/ReportLoad',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportLoadRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportLoadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportWaiting(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/ReportWaiting',
+            cinquefoil_dot_planner_dot_v1_dot_waiting__pb2.ReportWaitingRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_waiting__pb2.ReportWaitingResponse.FromString,
             options,
             channel_credentials,
             insecure,

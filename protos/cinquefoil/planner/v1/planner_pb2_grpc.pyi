@@ -4,6 +4,7 @@ isort:skip_file
 Decides what runs where."""
 
 from cinquefoil.planner.v1 import planner_pb2 as _planner_pb2
+from cinquefoil.planner.v1 import waiting_pb2 as _waiting_pb2
 from collections import abc as _abc
 from grpc import aio as _aio
 import abc as _abc_1
@@ -212,6 +213,13 @@ class PlannerServiceStub:
     Errors:
       INVALID_ARGUMENT a report without router_id
     """
+    ReportWaiting: _grpc.StreamStreamMultiCallable[_waiting_pb2.ReportWaitingRequest, _waiting_pb2.ReportWaitingResponse]
+    """Receives what waits at a batch service, in full with each message, and sends what of it may run
+    and when, after each change. What waits only at routers comes with ReportLoad.
+
+    Errors:
+      INVALID_ARGUMENT a report without batch_id, or with more than 64 deadlines of a model
+    """
 
 @_typing.type_check_only
 class PlannerServiceAsyncStub(PlannerServiceStub):
@@ -396,6 +404,13 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       INVALID_ARGUMENT a report without router_id
+    """
+    ReportWaiting: _aio.StreamStreamMultiCallable[_waiting_pb2.ReportWaitingRequest, _waiting_pb2.ReportWaitingResponse]  # type: ignore[assignment]
+    """Receives what waits at a batch service, in full with each message, and sends what of it may run
+    and when, after each change. What waits only at routers comes with ReportLoad.
+
+    Errors:
+      INVALID_ARGUMENT a report without batch_id, or with more than 64 deadlines of a model
     """
 
 class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -728,6 +743,19 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           INVALID_ARGUMENT a report without router_id
+        """
+
+    @_abc_1.abstractmethod
+    def ReportWaiting(
+        self,
+        request_iterator: _MaybeAsyncIterator[_waiting_pb2.ReportWaitingRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_waiting_pb2.ReportWaitingResponse], _abc.AsyncIterator[_waiting_pb2.ReportWaitingResponse]]:
+        """Receives what waits at a batch service, in full with each message, and sends what of it may run
+        and when, after each change. What waits only at routers comes with ReportLoad.
+
+        Errors:
+          INVALID_ARGUMENT a report without batch_id, or with more than 64 deadlines of a model
         """
 
 def add_PlannerServiceServicer_to_server(servicer: PlannerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

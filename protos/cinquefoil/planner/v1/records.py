@@ -31,6 +31,32 @@ class PlanState(IntEnum):
         return cls.UNSPECIFIED
 
 
+class ReleaseCause(IntEnum):
+    """Reason for which waiting work may run in a period, or may not."""
+
+    UNSPECIFIED = 0
+    # The grid is among the cleanest of the hours left.
+    CLEAN = 1
+    # A deadline leaves no later time.
+    DUE = 2
+    # Nothing is known of the grid's future, or the window is short: room that runs anyway is used at
+    # once.
+    ROOM = 3
+    # Cleaner hours come before the deadline.
+    LATER = 4
+    # Interactive requests leave no room.
+    NO_ROOM = 5
+    # Nothing is left by then.
+    NOTHING_WAITS = 6
+    # The grid, or an operator, requires less power.
+    HELD = 7
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ReleaseCause":
+        """Return UNSPECIFIED for a value that only newer programs know."""
+        return cls.UNSPECIFIED
+
+
 class AccountGrouping(IntEnum):
     """Column by which the entries of an hour are added up."""
 
@@ -665,6 +691,125 @@ class HistoryPoint:
     zones: Mapping[str, ZoneHistory] = field(default_factory=dict)
     models: Mapping[str, ModelHistory] = field(default_factory=dict)
     gpus: Mapping[str, GpuHistory] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingBucket:
+    """Requests of one model that wait, and are due together.
+
+    Attributes:
+        due: When they must be answered.
+        requests: How many.
+        prompt_tokens: Their prompts, estimated. Unit: tokens.
+        output_tokens: Their answers, estimated. Unit: tokens.
+    """
+
+    due: datetime = datetime.fromtimestamp(0, UTC)
+    requests: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingModel:
+    """Requests of one model that wait.
+
+    Attributes:
+        model: The model.
+        buckets: By deadline, the earliest first; at most 64. Requests with near deadlines share the
+            earlier.
+        answered: Requests that were answered since the reporter started.
+        in_flight: Requests that are with routers now; they are part of `buckets`.
+        energy_j: Attributed energy of those answered, by their receipts, since the reporter
+            started. Unit: J.
+        carbon_gco2e: Their attributed emissions. Unit: gCO2e.
+    """
+
+    model: str = ""
+    buckets: tuple[WaitingBucket, ...] = ()
+    answered: int = 0
+    in_flight: int = 0
+    energy_j: float = 0.0
+    carbon_gco2e: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePeriod:
+    """Part of a model's waiting work that may run in a period.
+
+    Attributes:
+        since: Start.
+        until: End.
+        fill: Waiting requests may fill what interactive requests leave. Otherwise only up to
+            `rate_rps`.
+        rate_rps: With `fill`: what is expected to run. Otherwise the most that may; 0: none. Unit:
+            requests per second.
+        woken_rps: Of the rate: in replicas that are powered for it alone. Unit: requests per
+            second.
+        cause: Why.
+        intensity_gco2e_per_kwh: Intensity expected, PUE included, mean of the model's zones by
+            capacity; 0: not known. Unit: gCO2e per kWh.
+        room_rps: Room that interactive requests are expected to leave. Unit: requests per second.
+        marginal_j: Expected marginal energy of a waiting request: what the fleet draws more because
+            of it. Unit: J.
+    """
+
+    since: datetime = datetime.fromtimestamp(0, UTC)
+    until: datetime = datetime.fromtimestamp(0, UTC)
+    fill: bool = False
+    rate_rps: float = 0.0
+    woken_rps: float = 0.0
+    cause: ReleaseCause = ReleaseCause.UNSPECIFIED
+    intensity_gco2e_per_kwh: float = 0.0
+    room_rps: float = 0.0
+    marginal_j: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingShortage:
+    """Waiting requests that cannot be answered when they are due, and what would make it possible.
+
+    Attributes:
+        due: When they are due.
+        late_requests: How many, of all that are due by then, will be late.
+        possible_by: When they can be answered, as things are. Unset: not within 7 days.
+        replicas: Replicas more, from now on, that would make it possible. 0: no number would.
+        text: The same for people, for example "1200 of 10000 requests due 17:00 will be late: ...".
+    """
+
+    due: datetime = datetime.fromtimestamp(0, UTC)
+    late_requests: int = 0
+    possible_by: datetime | None = None
+    replicas: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRelease:
+    """Amounts of a model's waiting work that may run, now and over the next 48 hours.
+
+    Attributes:
+        model: The model.
+        periods: Periods in order, without gaps; the first contains the time of the message. A
+            router or batch service that hears no more goes on by them; after the last, it fills
+            what room there is.
+        shortages: Deadlines that cannot be kept; empty: all can.
+        done_by: When all that waits will have been answered. Unset: not within the periods.
+        planned_gco2e: Expected emissions of all that waits, marginal: by this plan. Unit: gCO2e.
+        at_once_gco2e: Expected emissions, had all run at once in the room there is, and in replicas
+            woken for the rest. Unit: gCO2e.
+        own_pool_gco2e: Expected emissions, had all run at once on replicas of its own. Unit: gCO2e.
+        woken_replicas: Replicas that the plan powers for waiting work now.
+    """
+
+    model: str = ""
+    periods: tuple[ReleasePeriod, ...] = ()
+    shortages: tuple[WaitingShortage, ...] = ()
+    done_by: datetime | None = None
+    planned_gco2e: float = 0.0
+    at_once_gco2e: float = 0.0
+    own_pool_gco2e: float = 0.0
+    woken_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)
