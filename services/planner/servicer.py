@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from cinquefoil.planner.v1 import explanation_pb2, plan_pb2
+from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, waiting_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
 from cinquefoil.planner.v1.records import PlanState, WhatIf
@@ -325,6 +325,15 @@ class PlannerServicer(PlannerServiceServicer):
         finally:
             planner.routers.leave(link)
         return pb.ReportLoadResponse()
+
+    async def ReportWaiting(
+        self, request_iterator: AsyncIterator[waiting_pb2.ReportWaitingRequest], context: Any
+    ) -> AsyncIterator[waiting_pb2.ReportWaitingResponse]:
+        """Receive what waits at a batch service; nothing is released by plan yet."""
+        async for request in request_iterator:
+            if not request.batch_id:
+                raise InvalidArgument.at("batch_id", "required")
+            yield waiting_pb2.ReportWaitingResponse(batch_services=1)
 
     async def _read(self, session: AgentSession, requests: AsyncIterator[pb.JoinRequest]) -> None:
         agents, state = self._planner.agents, self._planner.state
