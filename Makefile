@@ -156,7 +156,7 @@ $(VENV)/.dev: $(VENV)/.run
 
 # Beside PyTorch and the driver of a machine with a GPU: its CUDA libraries are used. Without a wheel of
 # onnxruntime-gpu, PyTorch computes, also from an environment of its own, which parent.pth names.
-GPU_REPORT_NEEDS := numpy nvidia-ml-py onnx psutil rich structlog
+GPU_REPORT_NEEDS := numpy nvidia-ml-py onnx psutil pydantic rich structlog
 GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS),--no-index --find-links $(WHEELS))
 .venv-gpu/.done: constraints.txt
 	$(PYTHON) -m venv --system-site-packages .venv-gpu

@@ -16,9 +16,10 @@ from pathlib import Path
 import pynvml
 
 from benchmarks import harness
-from benchmarks.gpu_report import measure
+from benchmarks.gpu_report import measure, tokens
 from benchmarks.gpu_report.engines import Open, available, onnx_runtime
 from benchmarks.gpu_report.networks import NETWORKS, ConvNet
+from benchmarks.gpu_report.transformer import LLAMA_8B, QWEN_32B, Decoder
 from benchmarks.harness import Figures, Report, Skipped
 from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -35,10 +36,12 @@ class Terms:
     Attributes:
         seconds: Time per point, s; the energy comparison takes twice five of them.
         networks: Networks that run.
+        decoders: Language models whose steps run, where PyTorch is.
     """
 
     seconds: float = 4.0
     networks: tuple[ConvNet, ...] = NETWORKS
+    decoders: tuple[Decoder, ...] = (LLAMA_8B, QWEN_32B)
 
 
 def report(terms: Terms, engine: Open | None, name: str, refused: Sequence[str]) -> Report:
@@ -108,7 +111,20 @@ def _computed(gpus: NvmlGpus, terms: Terms, engine: Open) -> list[Figures]:
     rows = list(measure.profiles(gpus, gpu, terms.networks, engine, terms.seconds))
     note = "Latency with the copies to and from the GPU; energy above idle power, by the counter."
     tables.append(Figures("Networks on the whole GPU, beside the analytic model", rows, note))
+    tables += _language(gpus, terms)
     return tables
+
+
+def _language(gpus: NvmlGpus, terms: Terms) -> list[Figures]:
+    gpu, rows = gpus.list()[0], []
+    try:
+        for each in terms.decoders:
+            rows += tokens.steps(gpus, gpu, each, terms.seconds)
+    except (ImportError, RuntimeError) as error:
+        return [Figures("Steps of language models", [{"not measured": str(error)}])]
+    note = "PyTorch, bfloat16, a CUDA graph a step, random weights; power above a context's."
+    title = "Steps of language models on the whole GPU, beside the formula of plans"
+    return [Figures(title, rows, note)] if rows else []
 
 
 def markdown(tables: Sequence[Figures]) -> str:
