@@ -18,6 +18,7 @@ import pynvml
 from benchmarks import harness
 from benchmarks.gpu_report import measure, tokens
 from benchmarks.gpu_report.engines import Open, available, onnx_runtime
+from benchmarks.gpu_report.measure import Row
 from benchmarks.gpu_report.networks import NETWORKS, ConvNet
 from benchmarks.gpu_report.transformer import LLAMA_8B, QWEN_32B, Decoder
 from benchmarks.harness import Figures, Report, Skipped
@@ -116,7 +117,8 @@ def _computed(gpus: NvmlGpus, terms: Terms, engine: Open) -> list[Figures]:
 
 
 def _language(gpus: NvmlGpus, terms: Terms) -> list[Figures]:
-    gpu, rows = gpus.list()[0], []
+    gpu = gpus.list()[0]
+    rows: list[Row] = []
     try:
         for each in terms.decoders:
             rows += tokens.steps(gpus, gpu, each, terms.seconds)

@@ -47,24 +47,21 @@ def steps(gpus: NvmlGpus, gpu: GpuInfo, decoder: Decoder, seconds: float) -> Ite
             continue
         row = _measured(gpus, gpu, weights.decode(sequences, context), seconds)
         modelled_s = step_s(known, sequences, context)
-        power_w = step_power_w(known, sequences, context, 0.0, modelled_s)
-        yield _row(
-            decoder, f"{sequences} answers of {context}", sequences, row, modelled_s, power_w
-        )
+        modelled_w = step_power_w(known, sequences, context, 0.0, modelled_s)
+        step = {"model": decoder.name, "step": f"{sequences} answers of {context}"}
+        yield step | _compared(row, sequences, modelled_s, modelled_w)
         torch.cuda.empty_cache()
     for prompts, tokens in TAKEN_IN:
         row = _measured(gpus, gpu, weights.prefill(prompts, tokens), seconds)
         modelled_s = step_s(known, 0, 0.0, prompts * tokens)
-        power_w = step_power_w(known, 0, 0.0, prompts * tokens, modelled_s)
-        computed = prompts * tokens
-        yield _row(decoder, f"{prompts} prompts of {tokens}", computed, row, modelled_s, power_w)
+        modelled_w = step_power_w(known, 0, 0.0, prompts * tokens, modelled_s)
+        step = {"model": decoder.name, "step": f"{prompts} prompts of {tokens}"}
+        yield step | _compared(row, prompts * tokens, modelled_s, modelled_w)
         torch.cuda.empty_cache()
 
 
-def _measured(
-    gpus: NvmlGpus, gpu: GpuInfo, step: Step, seconds: float
-) -> tuple[float, float, float, int]:
-    """Return a step's time, s, power above that of a context, W, temperature, C, and clock, MHz."""
+def _measured(gpus: NvmlGpus, gpu: GpuInfo, step: Step, seconds: float) -> Row:
+    """Return a step's time, its power above that of a context, and the board's state meanwhile."""
     import torch  # noqa: PLC0415
 
     _repeat(step, _WARM_S)
@@ -73,10 +70,14 @@ def _measured(
     device = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid.encode())
     for _ in range(_SYNCHRONIZE):  # clocks are read under load
         step()
-    heat_c = pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU)
-    clock_mhz = pynvml.nvmlDeviceGetClockInfo(device, pynvml.NVML_CLOCK_SM)
+    row = {
+        "step_ms": 1e3 * taken_s,
+        "active_w": power.counter_j / power.took_s - gpu.model.context_power_w,
+        "temperature_c": pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU),
+        "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(device, pynvml.NVML_CLOCK_SM),
+    }
     torch.cuda.synchronize()
-    return taken_s, power.counter_j / power.took_s - gpu.model.context_power_w, heat_c, clock_mhz
+    return row
 
 
 def _repeat(step: Step, seconds: float) -> float:
@@ -93,24 +94,12 @@ def _repeat(step: Step, seconds: float) -> float:
     return took_s / runs
 
 
-def _row(
-    decoder: Decoder,
-    what: str,
-    tokens: int,
-    measured: tuple[float, float, float, int],
-    modelled_s: float,
-    modelled_w: float,
-) -> Row:
-    taken_s, active_w, heat_c, clock_mhz = measured
+def _compared(row: Row, tokens: int, modelled_s: float, modelled_w: float) -> Row:
+    taken_s, active_w = row["step_ms"] / 1e3, row["active_w"]
     return {
-        "model": decoder.name,
-        "step": what,
-        "step_ms": 1e3 * taken_s,
-        "active_w": active_w,
+        **row,
         "active_mj_per_token": 1e3 * active_w * taken_s / tokens,
         "model_over_step": modelled_s / taken_s,
         "model_over_power": modelled_w / active_w,
         "model_over_energy": modelled_s * modelled_w / (taken_s * active_w),
-        "temperature_c": heat_c,
-        "sm_clock_mhz": clock_mhz,
     }

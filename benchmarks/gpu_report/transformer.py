@@ -1,4 +1,4 @@
-"""Decoder of a language model with random weights, by PyTorch: what it costs is what a real one costs.
+"""Decoder of a language model by PyTorch; its weights are random, which costs the same.
 
 Steps are as servers compute them: grouped attention over keys and values that are kept, one CUDA
 graph for each shape of a step, and no sampling but the largest score.

@@ -1,7 +1,7 @@
 """Real GPUs, read only: no test here changes one in any way, and a fixture sees to it.
 
-Also runs by itself where only pytest and nvidia-ml-py are installed:
-`PYTHONPATH=. python tests/gpu/test_real_nvml.py` in the repository's root.
+Also runs by itself where only pytest and what `make gpu-report` needs are installed:
+`PYTHONPATH=.:protos python tests/gpu/test_real_nvml.py` in the repository's root.
 """
 
 import sys
@@ -269,5 +269,15 @@ def _matrix_product(path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    options = ["-c", "/dev/null", "--rootdir", ".", "-p", "no:cacheprovider", "-q", "-rs"]
+    options = [
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        ".",
+        "--noconftest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-rs",
+    ]
     sys.exit(pytest.main([*options, "-W", "ignore::pytest.PytestUnknownMarkWarning", __file__]))
