@@ -184,6 +184,7 @@ def explanation(answer: explanation_pb2.Explanation) -> RenderableType:
         bindings = view.table("What keeps it from being better", answer.bindings, columns)
     promises = {
         "plan": answer.plan,
+        **({"unchanged": answer.unchanged} if answer.HasField("unchanged") else {}),
         **({"runner-up": answer.runner_up.outlook} if answer.HasField("runner_up") else {}),
         **({"BASE": answer.base.outlook} if answer.HasField("base") else {}),
     }

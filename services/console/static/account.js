@@ -1,6 +1,6 @@
 // Carbon account: what was emitted, beside what BASE would have.
 import { Chart } from "./chart.js";
-import { Component, failure, h, read, table } from "./dom.js";
+import { Component, failure, h, read, table, tile } from "./dom.js";
 import { CARBON, carbon, column, ENERGY, energy, percent, saved, time } from "./units.js";
 
 const WINDOWS = { 24: "last day", 168: "last week", 720: "last 30 days" };
@@ -55,14 +55,18 @@ export function accountView({ rows, hours: whole, until, colours }, by) {
   if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports; ", h("code", {}, "cinquefoil status"), " says which agents are connected.");
   const hours = rates(whole, until);
   return h("div", {},
-    h("p", { class: "headline" }, `${energy(total.energy_j)} were drawn and ${carbon(total.carbon_gco2e)} emitted. `,
-      total.requests > 0 ? `Against BASE, each model's best variant on whole GPUs, ${saved(total)} were saved.` : "No request was answered."),
+    h("p", { class: "headline" }, total.requests > 0 ? `Against BASE, each model's best variant on whole GPUs, ${saved(total)} were saved.` : "No request was answered: nothing was saved."),
+    h("div", { class: "tiles" },
+      tile("Emitted", carbon(total.carbon_gco2e), `BASE would have emitted ${carbon(total.base_carbon_gco2e)}.`),
+      tile("Drawn", energy(total.energy_j), `${percent(total.idle_j / total.energy_j)} of it while idle.`),
+      tile("Requests", String(total.requests), total.requests > 0 ? `${carbon(total.gco2e_per_request)} each, idle GPUs included.` : "")),
+    h("div", { class: "card" },
     h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e per hour", stacked: true, stepped: true,
       x: [...hours.map((each) => each.from), hours.at(-1).to],
       lines: [...emitters(rows, hours, colours ?? {}), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e * each.per_h), dashed: true }].map((line) => ({ ...line, values: [...line.values, line.values.at(-1)] })) }),
     table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, rows, (row) => row.name), rows, ""),
     h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
-      table("Hours, UTC", columns("hour", hours, (row) => `${time(row.hour)}${row.per_h > 1 ? " (not over)" : ""}`, hours), hours, "")));
+      table("Hours, UTC", columns("hour", hours, (row) => `${time(row.hour)}${row.per_h > 1 ? " (not over)" : ""}`, hours), hours, ""))));
 }
 
 // Hours with their ends and the factor from their sums to rates: the last one may not be over.

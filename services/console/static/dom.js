@@ -32,6 +32,10 @@ class Table extends Component {
   }
 }
 
+// A figure with its name and some words: {name, figure, words, kind}.
+export const tile = (name, figure, words, kind = "") =>
+  h("section", { class: "tile", "aria-label": typeof name === "string" ? name : undefined }, h("h2", {}, name), h("p", { class: `figure ${kind}` }, figure), h("div", { class: "quiet" }, words));
+
 export async function read(path, given) {
   let answer;
   try {

@@ -19,7 +19,7 @@ const QUANTITIES = {
 };
 const unit = (name) => UNITS.find(([suffix]) => name.endsWith(suffix)) ?? ["", QUANTITIES[name.split("_").at(-1)]];
 
-export const title = (name) => name.slice(0, name.length - unit(name)[0].length).replaceAll("_", " ");
+export const title = (name) => name.slice(0, name.length - unit(name)[0].length).replaceAll("_", " ").replace(/^gpus$/, "GPUs");
 
 export function shown(name, value, names = {}) {
   if (value === null || value === undefined || value === "" || ["NaN", "Infinity"].includes(value)) return "–";

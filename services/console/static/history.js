@@ -82,8 +82,6 @@ export function panels(found, palette) {
   const within = (s) => s <= found.until_s + found.step_s;
   const each = (words) => (s) => models.map((model) => ({ name: model.model, value: within(s) ? words(model, until(times, s)) : "–", colour: line(palette, model.model) }));
   const perModel = (values) => models.map((model) => ({ name: model.model, times, values: values(model), colour: line(palette, model.model) }));
-  const { measured_w: measured, base_w: base } = found.power;
-  const whole = measured.map((watts, n) => (watts === null || base[n] === null ? null : Math.max(watts, base[n])));
   return [
     { id: "grid", title: "Grid", unit: "gCO₂e/kWh", height: 84,
       lines: found.zones.flatMap((zone, n) => [
@@ -92,16 +90,25 @@ export function panels(found, palette) {
       areas: found.zones.map((zone) => ({ times: zone.forecast.times_s, low: zone.forecast.low, high: zone.forecast.high, class: "band" })),
       said: (s) => found.zones.map((zone) => ({ name: zone.zone, value: within(s) ? at(zone.intensity_gco2e_per_kwh, 0)(s) : `${fixed(zone.forecast.expected[until(zone.forecast.times_s, s)], 0)} expected` })) },
     ...found.gpus.slice(0, MOST_GPUS).map((gpu) => gpuPanel(gpu, found, palette, within)),
-    { id: "power", title: "Power", unit: "W", height: 84, least: 1,
-      areas: [{ times, low: measured, high: whole, class: "saved" }, { times, low: base, high: whole, class: "lost" }],
-      lines: [{ name: "BASE", times, values: base, class: "base" }, { name: "measured", times, values: measured, class: "used" }],
-      said: (s) => [["measured", measured], ["BASE", base], ["saved", measured.map((watts, n) => (watts === null || base[n] === null ? null : base[n] - watts))]]
-        .map(([name, values]) => ({ name, value: within(s) ? at(values, 0)(s) : "–", colour: { measured: "var(--text)", saved: "var(--accent)" }[name] })) },
+    against("power", "Power", "W", found.power.measured_w, found.power.base_w, times, within),
+    against("emissions", "Emissions", "gCO₂e per hour", found.emissions.measured_gco2e_per_h, found.emissions.base_gco2e_per_h, times, within),
     { id: "latency", title: "Latency", unit: "% of objective", height: 72, least: 110, limit: 100,
       lines: perModel((model) => model.latency_s.map((each) => (each === null ? null : (each / model.objective_s) * 100))),
       said: each((model, n) => (model.latency_s[n] ?? null) === null ? "–" : `${ms(model.latency_s[n])} of ${ms(model.objective_s)}`) },
     { id: "requests", title: "Requests", unit: "req/s", height: 64, least: 1, lines: perModel((model) => model.requests_rps), said: each((model, n) => fixed(model.requests_rps[n], 1)) },
   ];
+}
+
+// What was used beside BASE's, and the area between them: what was saved, or lost.
+function against(id, title, unit, used, base, times, within) {
+  const both = (n) => used[n] !== null && base[n] !== null;
+  const whole = used.map((each, n) => (both(n) ? Math.max(each, base[n]) : null)), saved = used.map((each, n) => (both(n) ? base[n] - each : null));
+  const digits = Math.max(0, ...used, ...base) < 30 ? 1 : 0; // of all figures alike
+  return { id, title, unit, height: 84, least: id === "power" ? 1 : 0,
+    areas: [{ times, low: used, high: whole, class: "saved" }, { times, low: base, high: whole, class: "lost" }],
+    lines: [{ name: "BASE", times, values: base, class: "base" }, { name: "measured", times, values: used, class: "used" }],
+    said: (s) => [["measured", used, "var(--text)"], ["BASE", base], ["saved", saved, "var(--accent)"]]
+      .map(([name, values, colour]) => ({ name, colour, value: within(s) ? fixed(values[until(times, s)], digits) : "–" })) };
 }
 
 function gpuPanel(gpu, found, palette, within) {

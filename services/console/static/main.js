@@ -45,7 +45,7 @@ async function draw() {
 
 async function content(name, detail) {
   if (LIVE[name]) return present ? LIVE[name](present, detail) : h("p", {}, "Reading…");
-  if (name === "what-if") return h(WhatIf, { key: detail, detail, gpus: present?.status.gpus ?? [], palette: present?.palette });
+  if (name === "what-if") return h(WhatIf, { key: detail, detail, gpus: present?.status.gpus ?? [], models: present?.status.models ?? [], palette: present?.palette });
   if (name === "receipts") return h(Receipts, { key: detail, detail });
   if (name === "account") return h(Account, { detail });
   const range = /^(\d+)\.\.(\d+)$/.exec(detail);

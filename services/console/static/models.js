@@ -31,8 +31,8 @@ function one(model, now, row, palette) {
       ["variant", (each) => [swatch(fill(palette, model.model, each.variant)), each.variant]],
       ["accuracy", (each) => fixed(each.accuracy, 4), "number"],
       ["of the best", (each) => percent(each.accuracy / best, 1), "number"],
-      ["share", (each) => (serving.has(each.variant) ? percent(serving.get(each.variant).share) : "–"), "number"],
-      ["workers", (each) => (serving.has(each.variant) ? `${serving.get(each.variant).connected} of ${serving.get(each.variant).instances}` : "–"), "number"],
+      ["share", (each) => (serving.has(each.variant) ? percent(serving.get(each.variant).share) : "not used"), "number"],
+      ["workers", (each) => (serving.has(each.variant) ? `${serving.get(each.variant).connected} of ${serving.get(each.variant).instances}` : "0"), "number"],
     ], model.variants, "It has no variant."),
     h(Policy, { key: model.model, model }));
 }

@@ -37,13 +37,13 @@ export function nodesPage({ status }) {
       ["setting that changes it", (each) => (each.setting ? h("code", {}, each.setting) : "–")],
     ], sorted, status.problems.length ? "Conditions are not known: the planner does not answer." : "✓ Nothing keeps a node, model, plan or zone from working.")),
     h("section", {}, h("h2", {}, "Nodes"),
-    table("Nodes", [
+    table("What each has, draws and is used for", [
       ["node", (each) => each.name],
-      ["agent", (each) => (each.away ? "✕ away" : "✓ connected")],
-      ["GPUs", (each) => kinds(each.gpus) || "–"],
+      ["agent", (each) => (each.away ? "✕ away" : "✓ connected"), "short"],
+      ["GPUs", (each) => kinds(each.gpus) || (each.away ? "not known: it is away" : "none"), "short"],
       ["power, W", (each) => fixed(each.gpus.reduce((sum, gpu) => sum + gpu.power_w, 0), 0), "number"],
       column("energy", nodes, ENERGY, (each) => each.gpus.reduce((sum, gpu) => sum + gpu.energy_j, 0)),
-      ["use", (each) => (each.order ? `▲ out of use${each.order.drain ? ", drained" : " from the next plan"}${each.order.principal ? `, by ${each.order.principal}` : ""}` : "✓ in use")],
+      ["use", (each) => (each.order ? `▲ out of use${each.order.drain ? ", drained" : " from the next plan"}${each.order.principal ? `, by ${each.order.principal}` : ""}` : "✓ in use"), "short"],
       ["change", (each) => h("a", { href: `#/nodes/${each.name}`, "aria-label": `${each.order ? "Use" : "Take out of use:"} ${each.name}` }, each.order ? "use again" : "take out of use")],
       ["PUE", (each) => (each.pue ? `${fixed(each.pue.pue, 2)}${each.pue.measured ? " (measured)" : ""}` : "–"), "number"],
     ], nodes, "No node is known: the planner does not answer. Start it with cinquefoil up.")),
@@ -57,7 +57,7 @@ export function nodesPage({ status }) {
     ], status.zones, "No carbon intensity is known. Start the carbon service: cinquefoil up, or cinquefoil carbon serve.")),
     h("section", {}, h("h2", {}, "Deployment files"),
     differ && h("p", { class: "warning" }, "▲ The files differ; SIGHUP has a service read its file again."),
-    table("Digests", [["reader", ([name]) => name], ["digest", ([, digest]) => h("code", {}, digest)]], digests, "No digest is known: no service answers. Start them with cinquefoil up."))));
+    table("Who reads which; the same digest is the same file", [["reader", ([name]) => name], ["digest", ([, digest]) => h("code", {}, digest)]], digests, "No digest is known: no service answers. Start them with cinquefoil up."))));
 }
 
 // One node: taking it out of use, after a look at what would follow, and into use again.

@@ -1,5 +1,5 @@
 // Now: what just happened and why, what it saves, and how models, GPUs and the grid are.
-import { Component, Folded, h, table } from "./dom.js";
+import { Component, Folded, h, table, tile } from "./dom.js";
 import { History } from "./history.js";
 import { fill, forecastPicture, gpuBar, line, spoken, swatch } from "./pictures.js";
 import { clock } from "./timeline.js";
@@ -81,7 +81,6 @@ function tiles(status, days, history) {
   ];
 }
 
-const tile = (name, figure, words, kind = "") => h("section", { class: "tile", "aria-label": name }, h("h2", {}, name), h("p", { class: `figure ${kind}` }, figure), h("p", { class: "quiet" }, words));
 const known = (value) => value !== null && value !== undefined;
 
 function modelCard(model, row, palette) {

@@ -16,7 +16,7 @@ export async function plansPage() {
     pinned && h("p", { class: "warning" }, `▲ Plan ${pinned.version} is pinned${pinned.pinned_by ? ` by ${pinned.pinned_by}` : ""}: no new plan is made.`),
     pinned && h(Order, { id: "unpin", label: "Unpin: let the planner plan again", name: "unpin", body: {}, command: "cinquefoil plan unpin" }),
     plans.length > 1 && compare(plans),
-    table("Newest first; times are UTC", [
+    h("div", { class: "card" }, table("Newest first; times are UTC", [
       ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
       ["made", (plan) => time(plan.created_at)],
       ["state", (plan) => `${state(plan)}${plan.pinned ? ", pinned" : ""}`],
@@ -24,9 +24,9 @@ export async function plansPage() {
       ["because", (plan) => plan.failure || plan.reason],
       ["power, W", (plan) => fixed(plan.prediction?.power_w, 0), "number"],
       column("emissions per hour", plans, CARBON, (plan) => plan.prediction?.carbon_gco2e_per_h),
-      ["go back", (plan) => (plan.version === newest ? "–" : h("a", { href: `#/plans/${newest}..${plan.version}`, "aria-label": `What rolling back to plan ${plan.version} would change` }, "what would change"))],
-      ["against the newest", (plan) => (plan.version === newest ? "–" : h("a", { href: `#/plans/${plan.version}..${newest}`, "aria-label": `Compare plan ${plan.version} with plan ${newest}` }, "compare"))],
-    ], plans, "No plan yet. The planner makes one when it knows a GPU and a carbon intensity: Nodes and sources says what is missing."));
+      ...(plans.length > 1 ? [["go back", (plan) => (plan.version === newest ? "it is the newest" : h("a", { href: `#/plans/${newest}..${plan.version}`, "aria-label": `What rolling back to plan ${plan.version} would change` }, "what would change"))],
+      ["against the newest", (plan) => (plan.version === newest ? "" : h("a", { href: `#/plans/${plan.version}..${newest}`, "aria-label": `Compare plan ${plan.version} with plan ${newest}` }, "compare"))]] : []),
+    ], plans, "No plan yet. The planner makes one when it knows a GPU and a carbon intensity: Nodes and sources says what is missing.")));
 }
 
 function compare(plans) {

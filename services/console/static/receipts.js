@@ -2,7 +2,7 @@
 import { Component, failure, h, read, table } from "./dom.js";
 import { CARBON, column, ENERGY, fixed, ms, percent } from "./units.js";
 
-const SHOWN = 50; // newest receipts
+const SHOWN = 25; // newest receipts
 const KEPT = 1000; // latencies of a variant, for its p95
 const SAMPLES = { 1: "every answer", 0.1: "one in 10", 0.01: "one in 100", 0.001: "one in 1000" };
 
@@ -92,7 +92,7 @@ export class Receipts extends Component {
         this.choice("Sample", "sample", [["", SAMPLES[1]], ...Object.entries(SAMPLES).filter(([share]) => share !== "1").toSorted(([a], [b]) => b - a)]),
         h("button", { type: "button", id: "pause", "aria-pressed": String(paused), onClick: () => this.setState({ paused: !paused }) }, paused ? "Go on" : "Pause")),
       problem && failure(problem),
-      h("div", { class: "flow" }, h("section", {}, h("h2", {}, "By variant, since this page was opened"),
+      h("div", { class: "flow one" }, h("section", {}, h("h2", {}, "By variant, since this page was opened"),
       table("Means of the receipts that came; energy with the 95 % interval of its mean, without its meter's own error", [
         ["variant", ([name]) => name],
         ["receipts", ([, each]) => String(each.count), "number"],
@@ -110,8 +110,8 @@ export class Receipts extends Component {
         ["model/variant", (each) => `${each.model}/${each.variant}`],
         ["latency", (each) => ms(each.latency_s), "number"],
         ["of that waiting", (each) => ms(each.queue_s), "number"],
-        ["batch", (each) => (each.batch_size ? String(each.batch_size) : "–"), "number"],
-        ["tokens", (each) => (each.output_tokens ? `${each.input_tokens} + ${each.output_tokens}` : "–"), "number"],
+        ["batch", (each) => (each.batch_size ? String(each.batch_size) : "not told"), "number"],
+        ...(newest.some((each) => each.output_tokens) ? [["tokens", (each) => (each.output_tokens ? `${each.input_tokens} + ${each.output_tokens}` : "–"), "number"]] : []),
         column("energy", newest, ENERGY, (each) => each.energy_j),
         column("carbon", newest, CARBON, (each) => each.carbon_gco2e),
       ], newest, "None yet: they appear as they are answered."))));

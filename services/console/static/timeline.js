@@ -41,25 +41,30 @@ function ticks(from, to, width) {
 
 const known = (value) => value !== null && value !== undefined;
 
-// Path of a line, broken where nothing is known.
-function path(times, values, x, y) {
+// When the point of a time ends: its value holds until then, or until the present.
+const ends = (times, n, now) => Math.max(times[n], Math.min(times[n + 1] ?? times[n] + (times[n] - times[n - 1] || 0), now ?? times[n]));
+
+// Path of a line, broken where nothing is known; now: up to which its last value holds.
+function path(times, values, x, y, now) {
   let drawn = "", gap = true;
   times.forEach((at, n) => {
     if (known(values[n])) drawn += `${gap ? "M" : "L"}${x(at).toFixed(1)} ${y(values[n]).toFixed(1)}`;
+    if (known(values[n]) && !known(values[n + 1])) drawn += `L${x(ends(times, n, now)).toFixed(1)} ${y(values[n]).toFixed(1)}`;
     gap = !known(values[n]);
   });
   return drawn;
 }
 
 // Paths of the areas between two lines, one for each run of times at which both are known.
-function area(times, low, high, x, y) {
+function area(times, low, high, x, y, now) {
   let drawn = "";
   for (let n = 0; n < times.length;) {
     const first = n;
     while (n < times.length && known(low[n]) && known(high[n])) n += 1;
     const run = Array.from({ length: n - first }, (_, each) => first + each);
-    const points = [...run.map((each) => [times[each], high[each]]), ...run.reverse().map((each) => [times[each], low[each]])];
-    if (points.length > 2) drawn += `M${points.map(([at, value]) => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("L")}Z`;
+    const end = n > first ? ends(times, n - 1, now) : 0;
+    const points = [...run.map((each) => [times[each], high[each]]), [end, high[n - 1]], [end, low[n - 1]], ...run.toReversed().map((each) => [times[each], low[each]])];
+    if (n > first) drawn += `M${points.map(([at, value]) => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("L")}Z`;
     if (n === first) n += 1;
   }
   return drawn;
@@ -85,9 +90,9 @@ class Picture extends Component {
         h("text", { class: "quiet", x: LEFT - 6, y: y(value) + (value ? 4 : 0), "text-anchor": "end" }, Number(value.toPrecision(2)))]),
       h("g", { "clip-path": `url(#clip-${panel.id})` },
         now < to && h("rect", { class: "ahead", x: x(now), y: 0, width: width - x(now), height }),
-        (panel.areas ?? []).map((each) => h("path", { class: each.class, d: area(each.times, each.low, each.high, x, y) })),
+        (panel.areas ?? []).map((each) => h("path", { class: each.class, d: area(each.times, each.low, each.high, x, y, now) })),
         panel.bands && bandsPicture(panel, x, height),
-        (panel.lines ?? []).map((each) => h("path", { class: `line ${each.class ?? ""}`, style: each.colour ? { stroke: each.colour } : {}, d: path(each.times, each.values, x, y) })),
+        (panel.lines ?? []).map((each) => h("path", { class: `line ${each.class ?? ""}`, style: each.colour ? { stroke: each.colour } : {}, d: path(each.times, each.values, x, y, now) })),
         panel.limit && h("line", { class: "limit", x1: LEFT, x2: width, y1: y(panel.limit), y2: y(panel.limit) }),
         h("line", { class: "present", x1: x(now), x2: x(now), y1: 0, y2: height })));
   }
@@ -168,7 +173,7 @@ export class Timeline extends Component {
       h("div", { class: "plot" }, h(Picture, { panel: each, from, to, now, width })));
     return h("div", { class: "timeline", onKeyDown: this.keys },
       h("div", { class: "bar" },
-        h("p", { class: "at", "aria-live": "off" }, h("strong", {}, at === null ? "Now" : `${stamp(shown)} UTC`), plan ? ` ${plan.sentence}` : ""),
+        h("p", { class: "at", "aria-live": "off" }, h("strong", {}, at === null ? "Now" : `${stamp(shown)} UTC`), at !== null && plan ? ` ${plan.sentence}` : ""),
         h("div", { class: "choice", role: "group", "aria-label": "Time shown" },
           Object.entries(SPANS).map(([each, words]) => h("button", { type: "button", "aria-pressed": String(Number(each) === hours && !zoom), onClick: () => { this.setState({ zoom: null }); choose(Number(each)); } }, words)),
           zoom && h("button", { type: "button", id: "unzoom", onClick: () => this.setState({ zoom: null }) }, "Zoom out"))),

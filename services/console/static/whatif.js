@@ -1,6 +1,7 @@
 // What if: the plan for other circumstances, beside the present one. Nothing changes until it is applied.
-import { Component, failure, h, Later, read, table } from "./dom.js";
+import { Component, failure, Folded, h, Later, read, table } from "./dom.js";
 import { compared } from "./fields.js";
+import { cards } from "./outcome.js";
 import { ghosts, gpuNames, segments } from "./outlook.js";
 import { frontPicture } from "./pictures.js";
 import { Order, session } from "./session.js";
@@ -19,11 +20,11 @@ const SLIDERS = [
 
 const reasons = ({ explanation }) => h("div", {},
   explanation.sentences.map((each) => h("p", {}, each)),
-  compared("The plan, and what else there was", { then: explanation.plan, "runner-up": explanation.runner_up?.outlook, BASE: explanation.base?.outlook }));
+  compared("The plan, and what else there was", { then: explanation.plan, "what runs now": explanation.unchanged, "runner-up": explanation.runner_up?.outlook, BASE: explanation.base?.outlook }));
 
 const unset = (slider, inputs) => slider.unset ?? slider.of?.(inputs) ?? inputs[slider.name];
 
-// {detail, gpus, palette}: circumstances of the address, the GPUs as they are, colours.
+// {detail, gpus, models, palette}: circumstances of the address, the GPUs and models as they are, colours.
 export class WhatIf extends Component {
   constructor(props) {
     super(props);
@@ -108,7 +109,7 @@ export class WhatIf extends Component {
 
   circumstances(given, inputs, gpus) {
     const out = given.getAll("without");
-    return h("form", { class: "sliders", onSubmit: (event) => event.preventDefault() },
+    return h("form", { class: "card sliders", onSubmit: (event) => event.preventDefault() },
       SLIDERS.map((slider) => {
         const value = Number(given.get(slider.name) ?? unset(slider, inputs));
         return h("label", {}, h("span", {}, `${slider.label} `, h("strong", {}, slider.words(value)), given.has(slider.name) ? "" : h("small", {}, " as now")),
@@ -132,13 +133,12 @@ export class WhatIf extends Component {
       h("h2", {}, "Then"),
       h("p", { class: "headline", id: "verdict", "aria-live": "polite" },
         diff ? (changes ? `It would start ${counted(diff.started.length, "segment")}, stop ${diff.stopped.length} and keep ${diff.kept}. ` : "The same segments run. ") : "",
-        `${fixed(plan.prediction.power_w, 0, " W")} and ${carbon(plan.prediction.carbon_gco2e_per_h)} per hour`,
-        diff?.from_outlook ? `; the active plan promised ${fixed(diff.from_outlook.power_w, 0, " W")} and ${carbon(diff.from_outlook.carbon_gco2e_per_h)} for the load and the grid of its time.` : "."),
-      plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
+        `${fixed(plan.prediction.power_w, 0, " W")} and ${carbon(plan.prediction.carbon_gco2e_per_h)} per hour.`),
+      plan.degraded && !explanation.conditions.length && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
       explanation.conditions.map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
+      cards(explanation, this.props.models, this.props.palette),
       ghosts(gpus, plan.segments, this.props.palette),
-      compared("What is promised", { "active plan, when made": diff?.from_outlook, then: explanation.plan }),
-      diff?.unlike.map((each) => h("p", { class: "quiet" }, `Not comparable where ${each.sentence}.`)),
+      h(Folded, { id: "promises", summary: "All that is promised, as a table", view: () => compared("Under the same circumstances", { then: explanation.plan, "what runs now": explanation.unchanged }) }),
       h("h2", {}, "Apply"),
       this.apply(proposal_id, until, expired),
       h("details", { id: "what-changes" }, h("summary", {}, "Segments that start and stop"),
@@ -166,14 +166,13 @@ export class WhatIf extends Component {
       h("h2", {}, "Outcomes to choose from"),
       h("p", {}, "Each point is the best plan for a weight of carbon; the more it weighs, the further left. Choose an outcome, and λ follows."),
       !this.state.complete && h("p", { class: "quiet", role: "status" }, "More of them are computed…"),
-      frontPicture(rows),
-      table("Accuracy against emissions, under the circumstances above", [
+      h("div", { class: "card front-and-table" }, frontPicture(rows), table("Accuracy against emissions, under the circumstances above", [
         ["λ", (row) => fixed(row.carbon_weight, 2)],
         ["mean accuracy", (row) => fixed(row.accuracy, 4), "number"],
         column("emissions per hour", rows, CARBON, (row) => row.grams),
         ["power, W", (row) => fixed(row.outlook.power_w, 0), "number"],
         ["GPUs", (row) => String(row.outlook.gpus), "number"],
         ["choose", (row) => h("button", { type: "button", "aria-label": `Choose the outcome of λ ${row.carbon_weight}`, onClick: () => pick(row) }, "choose")],
-      ], rows, ""));
+      ], rows, "")));
   }
 }

@@ -26,7 +26,7 @@ from cinquefoil.condition.v1 import condition_pb2 as cinquefoil_dot_condition_do
 from cinquefoil.planner.v1 import plan_pb2 as cinquefoil_dot_planner_dot_v1_dot_plan__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'cinquefoil/planner/v1/explanation.proto\x12\x15\x63inquefoil.planner.v1\x1a\'cinquefoil/condition/v1/condition.proto\x1a cinquefoil/planner/v1/plan.proto\"\xed\x02\n\x0b\x45xplanation\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x30\n\x08\x62indings\x18\x02 \x03(\x0b\x32\x1e.cinquefoil.planner.v1.Binding\x12,\n\x04plan\x18\x03 \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outlook\x12:\n\trunner_up\x18\x04 \x01(\x0b\x32\".cinquefoil.planner.v1.AlternativeH\x00\x88\x01\x01\x12\x35\n\x04\x62\x61se\x18\x05 \x01(\x0b\x32\".cinquefoil.planner.v1.AlternativeH\x01\x88\x01\x01\x12\x10\n\x03gap\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x11\n\tsentences\x18\x07 \x03(\t\x12\x36\n\nconditions\x18\x08 \x03(\x0b\x32\".cinquefoil.condition.v1.ConditionB\x0c\n\n_runner_upB\x07\n\x05_baseB\x06\n\x04_gap\"N\n\x07\x42inding\x12\x12\n\nconstraint\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0c\n\x04used\x18\x03 \x01(\x01\x12\x10\n\x08sentence\x18\x04 \x01(\t\"\xb5\x03\n\x07Outlook\x12\x11\n\tobjective\x18\x01 \x01(\x01\x12?\n\tlatency_s\x18\x02 \x03(\x0b\x32,.cinquefoil.planner.v1.Outlook.LatencySEntry\x12>\n\x08\x61\x63\x63uracy\x18\x03 \x03(\x0b\x32,.cinquefoil.planner.v1.Outlook.AccuracyEntry\x12\x0f\n\x07power_w\x18\x04 \x01(\x01\x12\x1a\n\x12\x63\x61rbon_gco2e_per_h\x18\x05 \x01(\x01\x12\x0c\n\x04gpus\x18\x06 \x01(\r\x12\x45\n\x0cunserved_rps\x18\x07 \x03(\x0b\x32/.cinquefoil.planner.v1.Outlook.UnservedRpsEntry\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rAccuracyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10UnservedRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"b\n\x0b\x41lternative\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\x12/\n\x07outlook\x18\x02 \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outlook\x12\r\n\x05loses\x18\x03 \x01(\x01\"\xb3\x03\n\x08PlanDiff\x12\x14\n\x0c\x66rom_version\x18\x01 \x01(\x04\x12\x12\n\nto_version\x18\x02 \x01(\x04\x12\x36\n\x07started\x18\x03 \x03(\x0b\x32%.cinquefoil.planner.v1.PlannedSegment\x12\x36\n\x07stopped\x18\x04 \x03(\x0b\x32%.cinquefoil.planner.v1.PlannedSegment\x12\x32\n\x06shares\x18\x05 \x03(\x0b\x32\".cinquefoil.planner.v1.ShareChange\x12\x32\n\x06\x63locks\x18\x06 \x03(\x0b\x32\".cinquefoil.planner.v1.ClockChange\x12\x34\n\x0c\x66rom_outlook\x18\x07 \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outlook\x12\x32\n\nto_outlook\x18\x08 \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outlook\x12\x0c\n\x04kept\x18\t \x01(\r\x12-\n\x06unlike\x18\n \x03(\x0b\x32\x1d.cinquefoil.planner.v1.Unlike\"@\n\x06Unlike\x12\x14\n\x0c\x63ircumstance\x18\x01 \x01(\t\x12\x10\n\x08sentence\x18\x02 \x01(\t\x12\x0e\n\x06\x66ields\x18\x03 \x03(\t\"G\n\x0bShareChange\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\x12\n\nfrom_share\x18\x02 \x01(\x01\x12\x10\n\x08to_share\x18\x03 \x01(\x01\"A\n\x0b\x43lockChange\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x10\n\x08\x66rom_mhz\x18\x02 \x01(\r\x12\x0e\n\x06to_mhz\x18\x03 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'cinquefoil/planner/v1/explanation.proto\x12\x15\x63inquefoil.planner.v1\x1a\'cinquefoil/condition/v1/condition.proto\x1a cinquefoil/planner/v1/plan.proto\"\xb3\x03\n\x0b\x45xplanation\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x30\n\x08\x62indings\x18\x02 \x03(\x0b\x32\x1e.cinquefoil.planner.v1.Binding\x12,\n\x04plan\x18\x03 \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outlook\x12:\n\trunner_up\x18\x04 \x01(\x0b\x32\".cinquefoil.planner.v1.AlternativeH\x00\x88\x01\x01\x12\x35\n\x04\x62\x61se\x18\x05 \x01(\x0b\x32\".cinquefoil.planner.v1.AlternativeH\x01\x88\x01\x01\x12\x10\n\x03gap\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x11\n\tsentences\x18\x07 \x03(\t\x12\x36\n\nconditions\x18\x08 \x03(\x0b\x32\".cinquefoil.condition.v1.Condition\x12\x36\n\tunchanged\x18\t \x01(\x0b\x32\x1e.cinquefoil.planner.v1.OutlookH\x03\x88\x01\x01\x42\x0c\n\n_runner_upB\x07\n\x05_baseB\x06\n\x04_gapB\x0c\n\n_unchanged\"N\n\x07\x42inding\x12\x12\n\nconstraint\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0c\n\x04used\x18\x03 \x01(\x01\x12\x10\n\x08sentence\x18\x04 \x01(\t\"\xb5\x03\n\x07Outlook\x12\x11\n\tobjective\x18\x01 \x01(\x01\x12?\n\tlatency_s\x18\x02 \x03(\x0b\x32,.cinquefoil.planner.v1.Outlook.LatencySEntry\x12>\n\x08\x61\x63\x63uracy\x18\x03 \x03(\x0b\x32,.cinquefoil.planner.v1.Outlook.AccuracyEntry\x12\x0f\n\x07power_w\x18\x04 \x01(\x01\x12\x1a\n\x12\x63\x61rbon_gco2e_per_h\x18\x05 \x01(\x01\x12\x0c\n\x04gpus\x18\x06 \x01(\r\x12\x45\n\x0cunserved_rps\x18\x07 \x03(\x0b\x32/.cinquefoil.planner.v1.Outlook.UnservedRpsEntry\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rAccuracyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10UnservedRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"b\n\x0b\x41lternative\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\x12/\n\x07outlook\x18\x02 \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outlook\x12\r\n\x05loses\x18\x03 \x01(\x01\"\xb3\x03\n\x08PlanDiff\x12\x14\n\x0c\x66rom_version\x18\x01 \x01(\x04\x12\x12\n\nto_version\x18\x02 \x01(\x04\x12\x36\n\x07started\x18\x03 \x03(\x0b\x32%.cinquefoil.planner.v1.PlannedSegment\x12\x36\n\x07stopped\x18\x04 \x03(\x0b\x32%.cinquefoil.planner.v1.PlannedSegment\x12\x32\n\x06shares\x18\x05 \x03(\x0b\x32\".cinquefoil.planner.v1.ShareChange\x12\x32\n\x06\x63locks\x18\x06 \x03(\x0b\x32\".cinquefoil.planner.v1.ClockChange\x12\x34\n\x0c\x66rom_outlook\x18\x07 \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outlook\x12\x32\n\nto_outlook\x18\x08 \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outlook\x12\x0c\n\x04kept\x18\t \x01(\r\x12-\n\x06unlike\x18\n \x03(\x0b\x32\x1d.cinquefoil.planner.v1.Unlike\"@\n\x06Unlike\x12\x14\n\x0c\x63ircumstance\x18\x01 \x01(\t\x12\x10\n\x08sentence\x18\x02 \x01(\t\x12\x0e\n\x06\x66ields\x18\x03 \x03(\t\"G\n\x0bShareChange\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\x12\n\nfrom_share\x18\x02 \x01(\x01\x12\x10\n\x08to_share\x18\x03 \x01(\x01\"A\n\x0b\x43lockChange\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x10\n\x08\x66rom_mhz\x18\x02 \x01(\r\x12\x0e\n\x06to_mhz\x18\x03 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,25 +40,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OUTLOOK_UNSERVEDRPSENTRY']._loaded_options = None
   _globals['_OUTLOOK_UNSERVEDRPSENTRY']._serialized_options = b'8\001'
   _globals['_EXPLANATION']._serialized_start=142
-  _globals['_EXPLANATION']._serialized_end=507
-  _globals['_BINDING']._serialized_start=509
-  _globals['_BINDING']._serialized_end=587
-  _globals['_OUTLOOK']._serialized_start=590
-  _globals['_OUTLOOK']._serialized_end=1027
-  _globals['_OUTLOOK_LATENCYSENTRY']._serialized_start=879
-  _globals['_OUTLOOK_LATENCYSENTRY']._serialized_end=926
-  _globals['_OUTLOOK_ACCURACYENTRY']._serialized_start=928
-  _globals['_OUTLOOK_ACCURACYENTRY']._serialized_end=975
-  _globals['_OUTLOOK_UNSERVEDRPSENTRY']._serialized_start=977
-  _globals['_OUTLOOK_UNSERVEDRPSENTRY']._serialized_end=1027
-  _globals['_ALTERNATIVE']._serialized_start=1029
-  _globals['_ALTERNATIVE']._serialized_end=1127
-  _globals['_PLANDIFF']._serialized_start=1130
-  _globals['_PLANDIFF']._serialized_end=1565
-  _globals['_UNLIKE']._serialized_start=1567
-  _globals['_UNLIKE']._serialized_end=1631
-  _globals['_SHARECHANGE']._serialized_start=1633
-  _globals['_SHARECHANGE']._serialized_end=1704
-  _globals['_CLOCKCHANGE']._serialized_start=1706
-  _globals['_CLOCKCHANGE']._serialized_end=1771
+  _globals['_EXPLANATION']._serialized_end=577
+  _globals['_BINDING']._serialized_start=579
+  _globals['_BINDING']._serialized_end=657
+  _globals['_OUTLOOK']._serialized_start=660
+  _globals['_OUTLOOK']._serialized_end=1097
+  _globals['_OUTLOOK_LATENCYSENTRY']._serialized_start=949
+  _globals['_OUTLOOK_LATENCYSENTRY']._serialized_end=996
+  _globals['_OUTLOOK_ACCURACYENTRY']._serialized_start=998
+  _globals['_OUTLOOK_ACCURACYENTRY']._serialized_end=1045
+  _globals['_OUTLOOK_UNSERVEDRPSENTRY']._serialized_start=1047
+  _globals['_OUTLOOK_UNSERVEDRPSENTRY']._serialized_end=1097
+  _globals['_ALTERNATIVE']._serialized_start=1099
+  _globals['_ALTERNATIVE']._serialized_end=1197
+  _globals['_PLANDIFF']._serialized_start=1200
+  _globals['_PLANDIFF']._serialized_end=1635
+  _globals['_UNLIKE']._serialized_start=1637
+  _globals['_UNLIKE']._serialized_end=1701
+  _globals['_SHARECHANGE']._serialized_start=1703
+  _globals['_SHARECHANGE']._serialized_end=1774
+  _globals['_CLOCKCHANGE']._serialized_start=1776
+  _globals['_CLOCKCHANGE']._serialized_end=1841
 # @@protoc_insertion_point(module_scope)

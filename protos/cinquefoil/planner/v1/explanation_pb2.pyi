@@ -34,6 +34,7 @@ class Explanation(_message.Message):
     GAP_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Plan version; 0 for a dry run."""
     gap: _builtins.float
@@ -62,6 +63,12 @@ class Explanation(_message.Message):
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[_condition_pb2.Condition]:
         """What the plan cannot keep, and which setting changes it."""
 
+    @_builtins.property
+    def unchanged(self) -> Global___Outlook:
+        """Predicted figures of the segments that run, under the plan's own circumstances and without the
+        GPUs that it lacks: what the plan is to be compared with. Absent where nothing runs.
+        """
+
     def __init__(
         self,
         *,
@@ -73,10 +80,11 @@ class Explanation(_message.Message):
         gap: _builtins.float | None = ...,
         sentences: _abc.Iterable[_builtins.str] | None = ...,
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
+        unchanged: Global___Outlook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "_gap", b"_gap", "_runner_up", b"_runner_up", "base", b"base", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "_gap", b"_gap", "_runner_up", b"_runner_up", "_unchanged", b"_unchanged", "base", b"base", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up", "unchanged", b"unchanged"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "_gap", b"_gap", "_runner_up", b"_runner_up", "base", b"base", "bindings", b"bindings", "conditions", b"conditions", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up", "sentences", b"sentences", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "_gap", b"_gap", "_runner_up", b"_runner_up", "_unchanged", b"_unchanged", "base", b"base", "bindings", b"bindings", "conditions", b"conditions", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up", "sentences", b"sentences", "unchanged", b"unchanged", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: _TypeAlias = _typing.Literal["base"]  # noqa: Y015
     _WhichOneofArgType__base: _TypeAlias = _typing.Literal["_base", b"_base"]  # noqa: Y015
@@ -84,12 +92,16 @@ class Explanation(_message.Message):
     _WhichOneofArgType__gap: _TypeAlias = _typing.Literal["_gap", b"_gap"]  # noqa: Y015
     _WhichOneofReturnType__runner_up: _TypeAlias = _typing.Literal["runner_up"]  # noqa: Y015
     _WhichOneofArgType__runner_up: _TypeAlias = _typing.Literal["_runner_up", b"_runner_up"]  # noqa: Y015
+    _WhichOneofReturnType__unchanged: _TypeAlias = _typing.Literal["unchanged"]  # noqa: Y015
+    _WhichOneofArgType__unchanged: _TypeAlias = _typing.Literal["_unchanged", b"_unchanged"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__base) -> _WhichOneofReturnType__base | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__gap) -> _WhichOneofReturnType__gap | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__runner_up) -> _WhichOneofReturnType__runner_up | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unchanged) -> _WhichOneofReturnType__unchanged | None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
 

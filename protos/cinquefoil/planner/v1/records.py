@@ -512,6 +512,9 @@ class Explanation:
         gap: Proven optimality gap, relative. Absent if none is proven.
         sentences: The whole explanation in a few sentences, for people.
         conditions: What the plan cannot keep, and which setting changes it.
+        unchanged: Predicted figures of the segments that run, under the plan's own circumstances
+            and without the GPUs that it lacks: what the plan is to be compared with. Absent where
+            nothing runs.
     """
 
     version: int = 0
@@ -522,6 +525,7 @@ class Explanation:
     gap: float | None = None
     sentences: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    unchanged: Outlook | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

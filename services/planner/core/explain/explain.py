@@ -3,10 +3,11 @@
 Pure, and bounded: a handful of short solves (`alternatives`) for a plan of any strategy.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cinquefoil.planner.v1.records import Alternative, Binding, Explanation
+from cinquefoil.planner.v1.records import Alternative, Binding, Explanation, Outlook
 from services.kit.plurals import counted
 from services.kit.promises import accuracy_promise
 from services.planner.core.explain.alternatives import (
@@ -23,7 +24,8 @@ from services.planner.core.explain.explanation import outlook_of, percent
 from services.planner.core.model import Configuration, Problem, Score, Segment
 from services.planner.core.placement.redundancy import missing_redundancy, redundancy
 from services.planner.core.plan import prediction_of
-from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.pricing import Prices, prices, running_kinds
 from services.planner.core.problem.score import score
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.strategies import BY_OBJECTIVE, REGISTRY
@@ -78,7 +80,7 @@ def explain(decided: DecidedPlan) -> Explanation:
         turning_points=tuple(break_even_points(problem, chosen, others, solve)),
         strategy=decided.strategy,
     )
-    brief = _outlined(decided, chosen)
+    brief = _outlined(decided, chosen, known)
     binding = (*brief.bindings, *_reconfiguration(problem, chosen))
     return replace(
         brief,
@@ -98,10 +100,10 @@ def outline(decided: DecidedPlan) -> Explanation:
     """
     known = prices(decided.problem)
     ours = score(decided.problem, decided.configuration, known)
-    return _outlined(decided, Judged(decided.configuration, ours))
+    return _outlined(decided, Judged(decided.configuration, ours), known)
 
 
-def _outlined(decided: DecidedPlan, chosen: Judged) -> Explanation:
+def _outlined(decided: DecidedPlan, chosen: Judged, known: Prices) -> Explanation:
     problem = decided.problem
     binding = (
         *bindings(problem, decided.configuration, chosen.score, decided.solve_s),
@@ -119,7 +121,15 @@ def _outlined(decided: DecidedPlan, chosen: Judged) -> Explanation:
             *shortfalls(problem, chosen.score),
             *(missing_redundancy(problem, decided.segments) if decided.segments else ()),
         ),
+        unchanged=_unchanged(known),
     )
+
+
+def _unchanged(known: Prices) -> Outlook | None:
+    """Return the figures of the running segments under a problem's circumstances; None: none."""
+    segments = Counter(running_kinds(known.problem))
+    kept = judge(known, with_load(known, segments)) if segments else None
+    return outlook_of(prediction_of(kept.score)) if kept else None
 
 
 def _survival(problem: Problem, segments: Sequence[Segment]) -> Iterator[Binding]:
