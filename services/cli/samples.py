@@ -242,6 +242,19 @@ def _some_items(file: Path, inputs: Sequence[Input], first: int, count: int) -> 
     )
 
 
+def array_names(file: Path) -> list[str]:
+    """Return the names of a validation set's arrays but its labels, as a confined process does.
+
+    Raises:
+        NotFound, InvalidArgument: As `read_samples`.
+    """
+    return confined(_array_names, file, file=file, reads=[file])
+
+
+def _array_names(file: Path) -> list[str]:
+    return [name for name in _arrays(file) if name not in LABELS]
+
+
 def read_samples(file: Path, inputs: Sequence[Input]) -> Samples:
     """Return the samples of a file for a network with these inputs. Call it in a confined process.
 

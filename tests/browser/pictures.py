@@ -17,7 +17,7 @@ FOLDER = ROOT / "docs/pictures"
 # What is there when a page is complete: of What if the last of eight outcomes.
 PAGES = {
     "now": ".panel .bands rect >> nth=0",
-    "what-if": "text=/^choose$/ >> nth=8",
+    "what-if": "tbody button >> nth=7",
     "plans": "tbody tr >> nth=0",
     "plans/1": "text=Predicted and measured",
     "models": "tbody tr >> nth=0",

@@ -62,6 +62,7 @@ async def test_an_operator_tries_what_if_sees_the_difference_and_applies_it(
     await expect(page.locator("#verdict")).to_contain_text("would start")
     assert f"carbon_weight={other}" in page.url
     await expect(page.locator(".ghost")).to_have_count(2)
+    await expect(page.get_by_label("Emissions", exact=True)).to_contain_text("with what runs now: ")
     await page.locator("#apply").click()
 
     await expect(page.get_by_role("heading", name="Plan", exact=False).first).to_be_visible()

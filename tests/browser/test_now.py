@@ -76,7 +76,7 @@ async def open_a_day(page: "Page", address: str) -> None:
 
     await page.route("**/api/history*", answer)
     await page.goto(f"{address}/#/now")
-    await expect(page.locator(".panel")).to_have_count(8)
+    await expect(page.locator(".panel")).to_have_count(9)
 
 
 async def read_aloud(page: "Page") -> str:

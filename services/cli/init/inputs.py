@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from services.cli.samples import Array, Input, read_samples, some_items
+from services.cli.samples import Array, Input, array_names, read_samples, some_items
 from services.kit.errors import InvalidArgument
 from services.kit.operators.random_inputs import DATATYPES
 
@@ -91,8 +91,25 @@ class KnownInputs:
             )
         return found
 
-    def example(self, names: Sequence[str]) -> Mapping[str, Array]:
-        """Return two items for these inputs: of the validation set, or zeros in their shapes."""
+    def example(self, needed: Sequence[str], others: Sequence[str] = ()) -> Mapping[str, Array]:
+        """Return two items for inputs: of the validation set, or zeros in their shapes.
+
+        Args:
+            needed: Inputs that must be there.
+            others: Inputs that are there if the set or the shapes have them.
+
+        Raises:
+            InvalidArgument: An input is not known, or none is.
+        """
+        known = {*self.shapes} | ({*array_names(self.data)} if self.data and others else set())
+        names = [*needed, *(each for each in others if each in known)]
+        if not names:
+            raise InvalidArgument(
+                f"--data: has no array for an input; they are {', '.join(others) or 'none'}"
+                if self.data
+                else f"--data: nothing says which inputs are sent, of {', '.join(others)}; give a "
+                "validation set with an array for each, or their sizes, --shape NAME=SIZES"
+            )
         if self.data is not None:
             items = some_items(self.data, [*map(Input, names)], 0, EXAMPLE_ITEMS).tensors()
             found = {name: np.concatenate([each[name] for each in items]) for name in names}

@@ -16,8 +16,9 @@ from typing import Any, Final
 from services.cli.samples import Array
 from services.kit.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 
-Example = Callable[[Sequence[str]], Mapping[str, Array]]
-"""Receives the names of a module's inputs; returns their arrays, of some items."""
+Example = Callable[[Sequence[str], Sequence[str]], Mapping[str, Array]]
+"""Receives the names of a module's inputs, and those that it can do without; returns the arrays of
+some items, of the latter where they are known."""
 
 _INSTALL: Final = "pip install torch onnxscript, or pipx inject cinquefoil torch onnxscript"
 
@@ -54,12 +55,14 @@ class Module:
 
 
 def export(module: Module, target: Path, example: Example) -> Path:
-    """Write a module as an ONNX file whose first dimension is free, and return the file.
+    """Write a module as an ONNX file, and return the file.
+
+    The first dimension is free; those of whole numbers, which are tokens, as far as they can be.
 
     Args:
         module: The module; the code of its file runs here.
         target: File to write.
-        example: Called with the names of the arguments that `forward` needs.
+        example: Called with the names of the arguments of `forward`.
 
     Raises:
         AlreadyExists: `target` exists.
@@ -70,21 +73,17 @@ def export(module: Module, target: Path, example: Example) -> Path:
         raise AlreadyExists(f"{target} exists: --onnx {target} takes it as it is")
     torch = _torch()
     network = _made(torch, module)
-    names = [
-        each.name
-        for each in inspect.signature(network.forward).parameters.values()
-        if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
-    ]
-    tensors = tuple(map(torch.from_numpy, example(names).values()))
+    tensors = {name: torch.from_numpy(a) for name, a in _arrays(network, example).items()}
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         torch.onnx.export(
             network,
-            tensors,
+            (),
             target,
-            input_names=names,
-            output_names=["output"] if torch.is_tensor(network(*tensors)) else None,
-            dynamic_shapes=tuple({0: torch.export.Dim.DYNAMIC} for _ in tensors),
+            kwargs=tensors,
+            input_names=[*tensors],
+            output_names=_output_names(torch, network(**tensors)),
+            dynamic_shapes={name: _free(torch, each) for name, each in tensors.items()},
             external_data=False,
             verbose=False,
         )
@@ -93,9 +92,39 @@ def export(module: Module, target: Path, example: Example) -> Path:
         cause = error.__cause__ or error
         said = str(cause).strip().partition("\n")[0]  # pages of advice follow
         raise InvalidArgument(
-            f"{module.file}: {module.name} cannot be exported: {type(cause).__name__}: {said}"
+            f"{module.file}: {module.name} cannot be exported: {type(cause).__name__}: {said}; "
+            "--shape assumes images or other fractions: token ids, masks and texts need --data"
         ) from error
     return target
+
+
+def _arrays(network: Any, example: Example) -> Mapping[str, Array]:
+    """Return an array for each argument of `forward` that is known, in their order."""
+    taken = [
+        each
+        for each in inspect.signature(network.forward).parameters.values()
+        if each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}
+    ]
+    needed = [each.name for each in taken if each.default is each.empty]
+    found = example(needed, [each.name for each in taken if each.default is not each.empty])
+    return {each.name: found[each.name] for each in taken if each.name in found}
+
+
+def _output_names(torch: Any, answer: Any) -> list[str] | None:
+    """Return names of the outputs; None: the exporter chooses them."""
+    if torch.is_tensor(answer):
+        return ["output"]
+    if isinstance(answer, Mapping) and all(map(torch.is_tensor, answer.values())):
+        return [*answer]
+    return None
+
+
+def _free(torch: Any, tensor: Any) -> dict[int, Any]:
+    """Return which dimensions of an input are to be free."""
+    free = {0: torch.export.Dim.DYNAMIC}
+    if tensor.is_floating_point():
+        return free
+    return dict.fromkeys(range(1, tensor.ndim), torch.export.Dim.AUTO) | free
 
 
 def _torch() -> Any:

@@ -121,7 +121,11 @@ def init(
         else:
             models = dict([new_model(options, folder, say)])
         if not devices.gpus:
-            models = _timed(models, options, place, folder, say)
+            sizes = place.batch_sizes or CORE_BATCHES
+            models = {
+                name: timed(name, each, options.data, devices.cores, sizes, folder, say)
+                for name, each in models.items()
+            }
     if devices.gpus:
         place = Place(devices, control(devices), place.batch_sizes, place.processes)
     folder.mkdir(parents=True, exist_ok=True)
@@ -231,24 +235,35 @@ def _beats(one: NewVariant, other: NewVariant) -> bool:
     return faster and one.accuracy.value >= other.accuracy.value
 
 
-def _timed(
-    models: Mapping[str, NewModel], options: Options, place: Place, folder: Path, say: Say
-) -> dict[str, NewModel]:
-    """Return models with tables of the times that their networks take on this machine's cores."""
-    cores, found = place.devices.cores, dict[str, NewModel]()
-    for model, each in models.items():
-        variants = dict(each.variants)
-        for name, variant in each.variants.items():
-            if variant.network is None:
-                continue
-            path = folder / PROFILES / f"{model}.{name}.{cpu_geometry.name(cores)}.csv"
-            write_times(
-                variant.network, options.data, cores, place.batch_sizes or CORE_BATCHES, path
-            )
-            variants[name] = replace(variant, table=path)
-        say(f"{model}: times on 1 to {cores} cores are in {folder / PROFILES}")
-        found[model] = replace(each, variants=variants)
-    return found
+def timed(  # noqa: PLR0913, PLR0917  # what is measured, where, and who hears of it
+    name: str,
+    model: NewModel,
+    data: Path | None,
+    cores: int,
+    batch_sizes: Sequence[int],
+    folder: Path,
+    say: Say,
+) -> NewModel:
+    """Return a model with tables of the times that its networks take on this machine's cores.
+
+    Args:
+        name: The model's name.
+        model: The model.
+        data: Validation set, whose first item is run; None: random values are.
+        cores: That a node has.
+        batch_sizes: To measure, ascending.
+        folder: Of the deployment file.
+        say: Receives the findings.
+    """
+    variants = dict(model.variants)
+    for each, variant in model.variants.items():
+        if variant.network is None:
+            continue
+        path = folder / PROFILES / f"{name}.{each}.{cpu_geometry.name(cores)}.csv"
+        write_times(variant.network, data, cores, batch_sizes, path)
+        variants[each] = replace(variant, table=path)
+    say(f"{name}: times on 1 to {cores} cores are in {folder / PROFILES}")
+    return replace(model, variants=variants)
 
 
 def _files(options: Options, folder: Path, say: Say) -> tuple[Path, ...]:

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 
 from services.cli.client import connected
-from services.cli.init.document import model_section
-from services.cli.init.run import Options, new_model
+from services.cli.init.devices import find_devices
+from services.cli.init.document import CORE_BATCHES, model_section
+from services.cli.init.run import Options, new_model, timed
 from services.cli.plan.settings import change
 from services.cli.reasons import say_holds
 from services.cli.yaml_file import edited, written
@@ -38,6 +39,10 @@ async def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> N
         name, model = new_model(options, config.parent, said)
         if name in document["models"]:
             raise AlreadyExists(f"models.{name} exists in {config}; --name gives another name")
+        cores = _cores(document["nodes"])
+        if cores is not None and not dry_run:
+            sizes = (document.get("planner") or {}).get("batch_sizes") or CORE_BATCHES
+            model = timed(name, model, options.data, cores, sizes, config.parent, said)
         document["models"][name] = model_section(model, config.parent)
         added = written({"models": {name: document["models"][name]}})
     if dry_run:
@@ -48,6 +53,14 @@ async def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> N
         await _show_plan(config, {f"models.{name}": document["models"][name]})
         return
     await _say(config, f"added models.{name} to {config}", reloaded=request_reload(logs))
+
+
+def _cores(nodes: Mapping[str, Any]) -> int | None:
+    """Return how many cores of this machine all nodes have; None: a node has others, or GPUs."""
+    found = {(each.get("cpu") or {}).get("cores") for each in nodes.values()}
+    if len(found) != 1 or not isinstance(cores := found.pop(), int):
+        return None
+    return cores if cores <= find_devices().cores else None
 
 
 async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:

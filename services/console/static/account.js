@@ -64,7 +64,7 @@ export function accountView({ rows, hours: whole, until, colours }, by) {
     h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e per hour", stacked: true, stepped: true,
       x: [...hours.map((each) => each.from), hours.at(-1).to],
       lines: [...emitters(rows, hours, colours ?? {}), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e * each.per_h), dashed: true }].map((line) => ({ ...line, values: [...line.values, line.values.at(-1)] })) }),
-    table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, rows, (row) => row.name), rows, ""),
+    table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval, – where nothing was requested`, columns(by, rows, (row) => row.name), rows, ""),
     h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
       table("Hours, UTC", columns("hour", hours, (row) => `${time(row.hour)}${row.per_h > 1 ? " (not over)" : ""}`, hours), hours, ""))));
 }

@@ -32,8 +32,10 @@ async function draw() {
   const { name, detail } = opened();
   const mine = ++turn;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.getAttribute("href") === `#/${name}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.getAttribute("href") === `#/${name}`) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone the pages' names scroll
+    } else link.removeAttribute("aria-current");
   }
   try {
     const page = await content(name, detail);

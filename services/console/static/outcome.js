@@ -13,7 +13,7 @@ export function cards({ plan, unchanged }, models, palette) {
   const short = (outlook, name) => (outlook?.unserved_rps[name] ?? 0) > SAME_RPS;
   const alike = unchanged && names.every((name) => Math.abs((plan.unserved_rps[name] ?? 0) - (unchanged.unserved_rps[name] ?? 0)) <= SAME_RPS);
   const beside = (words, change) => (unchanged ? h("p", {}, `${words} with what runs now`, alike ? change : null, ".") : h("p", {}, "Nothing runs now."));
-  const late = (value) => (finite(value) === null ? "too late" : ms(value));
+  const late = (value) => (finite(value) === null ? "Too late" : ms(value));
   return h("div", { class: "outcome" },
     unchanged && !alike && h("p", { class: "warning" }, `▲ What runs now would leave ${names.filter((name) => short(unchanged, name)).map((name) => `${fixed(unchanged.unserved_rps[name], 1)} req/s of ${name}`).join(", ") || "nothing"} unserved; this plan ${names.some((name) => short(plan, name)) ? "leaves other load unserved" : "serves all"}. Their power and emissions do not compare.`),
     h("div", { class: "tiles" },

@@ -13,9 +13,9 @@ const VALID_MS = 600_000; // of a proposal, as the planner keeps it
 const SLIDERS = [
   { name: "demand", label: "Load", min: 0.1, max: 5, step: 0.1, unset: 1, words: (value) => `× ${fixed(value, 1)}` },
   { name: "intensity", label: "Carbon intensity", min: 0.1, max: 5, step: 0.1, unset: 1, words: (value) => `× ${fixed(value, 1)}` },
-  { name: "carbon_weight", label: "Weight of carbon against accuracy (λ)", min: 0, max: 1, step: 0.01, words: (value) => fixed(value, 2) },
-  { name: "accuracy_mean", label: "Mean accuracy over a period", min: 0.5, max: 1, step: 0.005, of: (inputs) => inputs.accuracy_mean?.at_least ?? 1, words: (value) => percent(value) },
-  { name: "accuracy_floor", label: "Accuracy floor at each moment", min: 0.5, max: 1, step: 0.01, words: (value) => percent(value) },
+  { name: "carbon_weight", label: "Weight of carbon (λ)", min: 0, max: 1, step: 0.01, words: (value) => fixed(value, 2) },
+  { name: "accuracy_mean", label: "Mean accuracy", min: 0.5, max: 1, step: 0.005, of: (inputs) => inputs.accuracy_mean?.at_least ?? 1, words: (value) => percent(value) },
+  { name: "accuracy_floor", label: "Accuracy floor", min: 0.5, max: 1, step: 0.01, words: (value) => percent(value) },
 ];
 
 const reasons = ({ explanation }) => h("div", {},
@@ -164,15 +164,14 @@ export class WhatIf extends Component {
     const pick = (row) => this.set("carbon_weight", String(row.carbon_weight));
     return h("section", {},
       h("h2", {}, "Outcomes to choose from"),
-      h("p", {}, "Each point is the best plan for a weight of carbon; the more it weighs, the further left. Choose an outcome, and λ follows."),
+      h("p", {}, "Each point is the best plan for a weight of carbon; the more it weighs, the further left. Choose one by its λ: all above follows."),
       !this.state.complete && h("p", { class: "quiet", role: "status" }, "More of them are computed…"),
       h("div", { class: "card front-and-table" }, frontPicture(rows), table("Accuracy against emissions, under the circumstances above", [
-        ["λ", (row) => fixed(row.carbon_weight, 2)],
+        ["λ", (row) => h("button", { type: "button", "aria-label": `Choose the outcome of λ ${row.carbon_weight}`, "aria-pressed": String(Number(this.state.given.get("carbon_weight")) === row.carbon_weight && this.state.given.has("carbon_weight")), onClick: () => pick(row) }, fixed(row.carbon_weight, 2))],
         ["mean accuracy", (row) => fixed(row.accuracy, 4), "number"],
         column("emissions per hour", rows, CARBON, (row) => row.grams),
         ["power, W", (row) => fixed(row.outlook.power_w, 0), "number"],
         ["GPUs", (row) => String(row.outlook.gpus), "number"],
-        ["choose", (row) => h("button", { type: "button", "aria-label": `Choose the outcome of λ ${row.carbon_weight}`, onClick: () => pick(row) }, "choose")],
       ], rows, "")));
   }
 }

@@ -175,6 +175,32 @@ def test_a_module_of_pytorch_is_exported_with_its_weights(tmp_path: Path) -> Non
     assert "takes row float[?, 4]" in (tmp_path / CONFIG).read_text()
 
 
+def test_a_transformer_of_pytorch_is_exported_for_texts_of_any_length(tmp_path: Path) -> None:
+    """Arguments with a default are inputs if the set has them; named outputs keep their names."""
+    pytest.importorskip("torch", reason="pip install torch onnxscript")
+    pytest.importorskip("onnxscript", reason="pip install torch onnxscript")
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.embed = torch.nn.Embedding(50, 16)\n"
+        "        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)\n"
+        "    def forward(self, input_ids=None, mask=None, cache=None):\n"
+        "        return {'hidden': self.layer(self.embed(input_ids) * mask.unsqueeze(-1))}\n"
+    )
+    data = tmp_path / "val.npz"
+    np.savez(data, input_ids=np.ones((4, 12), int), mask=np.ones((4, 12), int))
+    module = f"{tmp_path / 'net.py'}:Net"
+
+    assert "nothing says which inputs are sent" in init(tmp_path, "--pytorch", module).stderr
+    result = init(tmp_path, "--pytorch", module, "--data", data)
+    assert result.exit_code == 0, result.output
+    said = (tmp_path / CONFIG).read_text()
+    assert "takes input_ids int64[?, ?], mask int64[?, ?]" in said
+    assert "gives hidden float[?, ?, 16]" in said
+
+
 @pytest.fixture(scope="module")
 def any_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A convolution of 3 x 3 over images of any size, 3 channels to 8, then its mean."""

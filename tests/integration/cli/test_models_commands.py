@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from services.cli.main import app
 from services.cli.yaml_file import edited
 from services.kit.config.loader import ConfigError, load
+from services.kit.config.models import TableProfile
 from services.kit.net import free_port
 from services.local.up.running import reloading, request_reload
 from tests.support.paths import ROOT
@@ -37,6 +38,25 @@ def test_a_model_is_added_with_every_comment_kept(config: Path, convnets: Path) 
     assert after["conv-16"].variants["conv-16"].file == convnets / "conv-16.onnx"
     comments = [line.partition("#")[2].strip() for line in before.splitlines() if "#" in line]
     assert all(comment in config.read_text() for comment in comments)
+
+
+def test_where_cores_serve_an_added_model_is_measured_as_init_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convnets: Path
+) -> None:
+    """Its profile is a table of times, with a row for each batch size of the deployment."""
+    monkeypatch.setenv("CINQUEFOIL_PLANNER__LISTEN", f"127.0.0.1:{free_port()}")
+    words = ["init", str(tmp_path), "--no-control", "--onnx", str(convnets / "conv-16.onnx")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    config = tmp_path / "cinquefoil.yaml"
+    config.write_text(config.read_text().replace("batch_sizes: [1, 2, 4, 8]", "batch_sizes: [1]"))
+    name = ("--name", "other")
+    result = models("add", "--onnx", convnets / "conv-16.onnx", *name, "--config", config)
+
+    assert result.exit_code == 0, result.output
+    (variant,) = load(config).models["other"].variants.values()
+    assert isinstance(variant.profile, TableProfile)
+    measured = variant.profile.path.read_text().splitlines()
+    assert {row.split(",")[2] for row in measured if row.startswith("cpu-")} == {"1"}
 
 
 def test_a_dry_run_shows_the_section_and_leaves_the_file(config: Path, convnets: Path) -> None:

@@ -55,7 +55,22 @@ def test_an_outline_says_what_the_explanation_says_as_far_as_that_needs_no_solve
 
     assert (brief.plan, brief.conditions) == (whole.plan, whole.conditions)
     assert set(brief.bindings) <= set(whole.bindings)
+    assert brief.unchanged == whole.unchanged is None  # nothing runs
     assert (brief.runner_up, brief.base, brief.sentences) == (None, None, ())
+
+
+def test_what_runs_is_judged_under_the_circumstances_of_the_plan() -> None:
+    """At a hundred times the load it leaves what it cannot take."""
+    small, large = vision(30.0), vision(3000.0)
+    ran = placed(small, exact(small))
+    found = [
+        outline(DecidedPlan(0, replace(each, running=ran), exact(each), 0.5))
+        for each in (small, large)
+    ]
+
+    assert found[0].unchanged == found[0].plan
+    assert found[1].unchanged is not None
+    assert sum(found[1].unchanged.unserved_rps.values()) > sum(found[1].plan.unserved_rps.values())
 
 
 # ---- the runner-up and BASE --------------------------------------------------------------------
