@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from execnet.gateway_io import popen_args
+from execnet.xspec import XSpec
 
 from tests.support import zygote
 from tests.support.zygote import Zygote
@@ -61,3 +63,8 @@ def test_a_zygote_that_ends_after_an_order_is_an_error_and_no_pid() -> None:
         Zygote(ours).fork({"command": []}, [0, 1, 2])
     thread.join()
     ours.close()
+
+
+def test_workers_of_pytest_are_recognised_by_how_they_are_started() -> None:
+    """Another command line of theirs would cost each worker an import of everything."""
+    assert zygote.module_of(popen_args(XSpec("popen"))) == zygote.TESTS

@@ -10,6 +10,9 @@ is started as usual. With TEST_PROCESSES=started all of it is.
 
 A zygote forks a process that forks the child and ends, so that the child becomes that of the
 caller, which is the subreaper meanwhile (prctl(2)).
+
+pytest's own workers are forked, too, from a process that has collected the tests once: they find
+every module imported.
 """
 
 import ctypes
@@ -24,7 +27,9 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -38,6 +43,7 @@ from tests.support.paths import ROOT
 _SWITCH: Final = "TEST_PROCESSES"
 WORKER: Final = "services.gpuagent.worker"
 COMMANDS: Final = "services.cli"
+TESTS: Final = "pytest"
 OF_WORKERS: Final = ("services.gpuagent.worker.app",)
 SERVICES: Final = ("carbon", "gpuagent", "planner", "predictor", "router")
 OF_SERVICES: Final = (
@@ -73,18 +79,28 @@ class Zygote:
 
     @classmethod
     def started(cls, *imports: str) -> "Zygote":
-        """Start one that imports these modules."""
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
-            subprocess.Popen(  # it ends with our side of the connection
-                [sys.executable, "-m", __name__, str(its.fileno()), _ARGUMENT_ROOM, *imports],
-                stdin=subprocess.DEVNULL,
-                cwd=ROOT,
-                env={**os.environ, **_ENVIRONMENT_ROOM},
-                pass_fds=(its.fileno(),),
-                start_new_session=True,
-            ).returncode = 0  # no process waits for it
-        return cls(ours)
+        """Start one that imports these modules, or that collects tests: TESTS and its arguments."""
+        return cls.staged(imports)[0]
+
+    @classmethod
+    def staged(cls, *stages: Sequence[str]) -> list["Zygote"]:
+        """Start one for each stage: it imports these modules, and has those of all before it."""
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in stages]
+        its = [each for _, each in pairs]
+        lines = [
+            " ".join((str(end.fileno()), *stage)) for end, stage in zip(its, stages, strict=True)
+        ]
+        subprocess.Popen(  # it ends with our side of the connections
+            [sys.executable, "-m", __name__, _ARGUMENT_ROOM, *lines],
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            env={**os.environ, **_ENVIRONMENT_ROOM},
+            pass_fds=[end.fileno() for end in its],
+            start_new_session=True,
+        ).returncode = 0  # no process waits for it
+        for end in its:
+            end.close()
+        return [cls(ours) for ours, _ in pairs]
 
     def close(self) -> None:
         """End the zygote; the processes that it forked run on."""
@@ -119,10 +135,10 @@ def wanted() -> bool:
 
 def started() -> dict[str, Zygote]:
     """Return zygotes by the module that they are for."""
-    found = {WORKER: Zygote.started(*OF_WORKERS), COMMANDS: Zygote.started(*OF_SERVICES)}
-    for zygote in found.values():
-        zygote.wait()
-    return found
+    workers, services = Zygote.staged(OF_WORKERS, OF_SERVICES)
+    workers.wait()
+    services.wait()
+    return {WORKER: workers, COMMANDS: services}
 
 
 def install(zygotes: Mapping[str, Zygote]) -> Callable[[], None]:
@@ -139,7 +155,7 @@ def install(zygotes: Mapping[str, Zygote]) -> Callable[[], None]:
     def execute(self: subprocess.Popen[bytes], *positional: Any) -> None:
         how = names.bind(self, *positional).arguments
         command = how["args"]
-        module = _module(command)
+        module = module_of(command)
         plain = not (how["pass_fds"] or how["preexec_fn"] or how["executable"] or how["shell"])
         owner = [how[each] for each in ("gid", "gids", "uid")]
         environment = dict(os.environ if how["env"] is None else how["env"])
@@ -165,10 +181,12 @@ def install(zygotes: Mapping[str, Zygote]) -> Callable[[], None]:
     return lambda: setattr(subprocess.Popen, "_execute_child", start)
 
 
-def _module(command: object) -> str:
+def module_of(command: object) -> str:
     """Return the module that a command starts, or "" where it is started as usual."""
     if not isinstance(command, (list, tuple)) or str(command[0]) != sys.executable:
         return ""
+    if list(command[1:-1]) == ["-u", "-c"]:  # as execnet starts the workers of pytest-xdist
+        return TESTS
     words = [str(each) for each in command[1:] if each != "-P"]
     if words[:2] == ["-m", WORKER]:
         return WORKER
@@ -197,8 +215,18 @@ def serve(connection: socket.socket) -> None:
         os.close(_READY)
         if own is not None:
             install({WORKER: Zygote(own.connection)})
+        if order["module"] == TESTS:
+            _run_line(order["command"][-1])
+            return
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
         return
+
+
+def _run_line(line: str) -> None:
+    """Run a line as `python -c` does: in a main module that has no file."""
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    exec(line, main.__dict__)  # noqa: S102 - execnet's, which we start
 
 
 def _next(connection: socket.socket) -> dict[str, Any] | None:
@@ -297,7 +325,7 @@ def _become(order: Mapping[str, Any]) -> None:
     command: list[str] = order["command"]
     if order["module"] == COMMANDS:
         _forget_metrics(command[command.index("serve") - 1])
-    sys.argv = command[command.index("-m") + 1 :]
+    sys.argv = command[command.index("-m") + 1 :] if "-m" in command else command[-2:-1]
     sys.orig_argv = command
     _show(command, order["environment"])
 
@@ -315,14 +343,41 @@ def _show(command: Sequence[str], environment: Mapping[str, str]) -> None:
     ctypes.memmove(variables, pairs[:room].ljust(room, b"\0"), room)
 
 
+def _collect(arguments: Sequence[str]) -> None:
+    """Collect tests, so that all their modules are imported; a worker says what cannot be."""
+    import pytest  # noqa: PLC0415 - zygotes of services do not need it
+
+    with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+        pytest.main(["--collect-only", "--numprocesses", "0", *arguments])
+
+
 def main() -> None:
     """Import what is to be forked, and serve."""
     _note_metrics()
-    for module in sys.argv[3:]:
-        importlib.import_module(module)
+    *stages, last = (line.split(" ") for line in sys.argv[2:])
+    for number, *imports in stages:
+        _import(imports)
+        if not os.fork():
+            _wait_for_orders(int(number))
+            return
+        os.close(int(number))
+    number, *imports = last
+    _import(imports)
+    _wait_for_orders(int(number))
+
+
+def _import(modules: Sequence[str]) -> None:
+    if modules[0] == TESTS:
+        _collect(modules[1:])
+    else:
+        for module in modules:
+            importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    connection = socket.socket(fileno=int(sys.argv[1]))
+
+
+def _wait_for_orders(number: int) -> None:
+    connection = socket.socket(fileno=number)
     connection.send(b"ready")
     serve(connection)
 
