@@ -29,7 +29,6 @@ from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Worker
 
 _DEADLINE = "DEADLINE"
-_HEDGE_TRIES = 4
 _TOKEN_BYTES = 4  # per token of a prompt
 
 Lengths = Mapping[str, NDArray[np.int64]]
@@ -211,11 +210,11 @@ class Router:
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest, after_s: float) -> Waiting:
         """Send the request to a second worker after a while, if it has not ended."""
-        wait_s = after_s
-        while not pending.ended and pending.hedge is None:
+        wait_s: float | None = after_s
+        while wait_s is not None and not pending.ended:
             yield from self._time.wait(wait_s)
             self._executor.execute(dispatcher.hedge(pending, self._time.monotonic()))
-            wait_s = after_s / _HEDGE_TRIES
+            wait_s = dispatcher.hedge_again_s(pending)
 
     def _call_later(self, delay_s: float, call: Callable[[str], None], argument: str) -> None:
         due = self._time.env.timeout(delay_s)

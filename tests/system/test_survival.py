@@ -32,13 +32,10 @@ def config(config: Path) -> Path:
     return config
 
 
-async def test_hardly_an_answer_takes_twice_the_objective_when_a_gpu_is_cut_off(
+async def test_no_answer_takes_twice_the_objective_when_a_gpu_is_cut_off(
     running: Running, config: Path, folder: Path
 ) -> None:
-    """Both GPUs serve before; the stopped workers keep their connections, and say nothing.
-
-    Not quite none: a request may go from one silent worker to another one, and has no third.
-    """
+    """Both GPUs serve before; the stopped workers keep their connections, and say nothing."""
     slo_s = load(config).models["digits"].slo.latency_s
     plan = (await running.planner.GetPlan(GetPlanRequest(), timeout=5)).plan
     assert len({each.spec.gpu_uuid for each in plan.segments}) == 2
@@ -62,6 +59,5 @@ async def test_hardly_an_answer_takes_twice_the_objective_when_a_gpu_is_cut_off(
         for worker in workers:
             worker.send_signal(signal.SIGCONT)
 
-    late = sum(each > 2 * slo_s for each in report["latencies_s"])
-    assert report["answered"] + len(report["errors"]) == report["sent"]
-    assert len(report["errors"]) + late <= 0.01 * report["sent"]
+    assert report["answered"] == report["sent"], report["errors"]
+    assert not [each for each in report["latencies_s"] if each > 2 * slo_s]

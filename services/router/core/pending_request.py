@@ -94,6 +94,18 @@ class PendingRequest:
         return (self.origin or self).request.number
 
     @property
+    def holding(self) -> tuple[InstanceId, ...]:
+        """The workers that have it: the first, then the second; none while it waits."""
+        return tuple(each for each in (self.holder, self.hedge) if each is not None)
+
+    def takes_answer(self, instance: InstanceId) -> bool:
+        """Return whether an instance may answer it.
+
+        It may not where the request was withdrawn from it, or another's answer has begun.
+        """
+        return instance == self.holder or (instance == self.hedge and not self.answering)
+
+    @property
     def queue_s(self) -> float:
         """Time it has waited for instances, all stages of a pipeline together, s."""
         if self.pipeline is None:
@@ -160,6 +172,8 @@ class PendingRequest:
 
     def lose(self, instance: InstanceId) -> bool:
         """Take it from an instance that will not answer it; return whether another still may."""
+        if instance not in self.holding:
+            return True  # it was withdrawn from there
         was_holder = self.holder == instance
         if self.hedge is not None:
             self.holder = self.hedge if was_holder else self.holder
@@ -168,6 +182,10 @@ class PendingRequest:
                 return True
         self.holder = None
         return False
+
+    def withdraw_first(self) -> None:
+        """Take it from the first of its workers; the second one, if any, becomes the first."""
+        self.holder, self.hedge = self.hedge, None
 
     def count_death(self) -> None:
         """Note that a worker died while it held this request."""

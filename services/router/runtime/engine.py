@@ -29,7 +29,6 @@ from services.router.runtime.decision_executor import Connect, DecisionExecutor
 _log = logs.get("router")
 
 _HELLO_RETRY_S = 1.0
-_TRIES = 4  # to give a request to a second worker, in the time after which it is given to one
 _FREE = nullcontext()
 
 
@@ -273,8 +272,8 @@ class Engine:
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
         """Hedge a request with a second worker, or try again; nothing happens if it has ended."""
         self._decide(dispatcher, pending, lambda at, one: at.hedge(one, self._clock.monotonic()))
-        again_s = (dispatcher.second_after_s or 0.0) / _TRIES
-        if again_s and not pending.ended and pending.hedge is None:
+        again_s = dispatcher.hedge_again_s(pending)
+        if again_s is not None:
             asyncio.get_running_loop().call_later(again_s, self._hedge, dispatcher, pending)
 
     def _expire(self, late: tuple[Dispatcher, PendingRequest]) -> None:

@@ -24,6 +24,7 @@ class Assignment:
         routes: The model's entry in the routing table, with its policies.
         limits: Bounds of the model.
         states: Every instance that is dialled, by identity.
+        silence: Those of them that have fallen silent.
         overload: Whether it has more requests than it can answer.
         now_s: The newest time given by any event. Late is safe: requests are then given up later.
     """
@@ -40,9 +41,13 @@ class Assignment:
         self.now_s = 0.0
         self._pool = InstancePool(routes.instance_choice, carbon)
         self.states = self._pool.states
+        self.silence = self._pool.silence
         self._waiting = Admission(routes, limits, byte_budget or ByteBudget())
         self.overload = self._waiting.overload
         self._reconsider_s = math.inf
+
+    def _see(self, now_s: float) -> None:
+        self.now_s = max(self.now_s, now_s)
 
     @property
     def queue_depth(self) -> int:

@@ -23,7 +23,6 @@ from services.kit.errors import DeadlineExceeded, NotFound, ServiceError
 from services.kit.request_cost import Cost
 from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.admission import too_inaccurate
-from services.router.core.dispatch.assignment import Assignment
 from services.router.core.dispatch.decisions import (
     Decision,
     Dial,
@@ -31,10 +30,9 @@ from services.router.core.dispatch.decisions import (
     Release,
     Reply,
     Send,
-    Withdraw,
     fail,
 )
-from services.router.core.dispatch.retry_budget import RetryBudget
+from services.router.core.dispatch.hedging import Hedging
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import InstanceId, Limits, ModelRoutes
 from services.router.core.pending_request import PendingRequest
@@ -45,7 +43,7 @@ from services.router.core.worker_port import Hello
 _OVERTAKING_SLOS: Final = 10.0  # far beyond the objective: a request it protects is late anyway
 
 
-class Dispatcher(Assignment):
+class Dispatcher(Hedging):
     """Decides for the requests of one model; receives every event of them and its instances."""
 
     def __init__(
@@ -56,7 +54,6 @@ class Dispatcher(Assignment):
         carbon: CarbonSignal | None = None,
     ) -> None:
         super().__init__(routes, limits, byte_budget, carbon)
-        self._budget = RetryBudget(limits)
         self._shortest_first = ShortestFirst(
             limits.overtaking_s or _OVERTAKING_SLOS * routes.slo_latency_s
         )
@@ -82,13 +79,6 @@ class Dispatcher(Assignment):
     def occupied(self) -> bool:
         """True while instances are dialled or requests wait."""
         return bool(self.states or self.queue_depth)
-
-    @property
-    def second_after_s(self) -> float | None:
-        """Time after which an unanswered request may go to a second instance, s; None: never."""
-        if self.limits.hedge_after_s is not None or not self.limits.survives:
-            return self.limits.hedge_after_s
-        return self.routes.slo_latency_s
 
     def uses_length(self, pending: PendingRequest) -> bool:
         """Return whether the predicted length of a request's answer would make a difference now.
@@ -201,33 +191,6 @@ class Dispatcher(Assignment):
         )
         return [*self.cancel(pending), Fail(pending, error)]
 
-    def hedge(self, pending: PendingRequest, now_s: float = 0.0) -> list[Decision]:
-        """Give a request that takes long to a second instance as well.
-
-        Only where an instance has a credit that no waiting request needs, and within the budget.
-        The first to answer wins; the request is withdrawn from the other. Where a loss must be
-        survived, others go before an instance that has been silent for as long as the objective.
-        """
-        self._see(now_s)
-        held = not (pending.ended or pending.answering or pending.hedge or pending.holder is None)
-        if not held or not self._may_hedge(pending) or self._waiting.depth or pending.deaths:
-            return []
-        state = self._pool.free(pending, self.now_s, besides=pending.holder)
-        if state is None or not self._budget.take():
-            return []
-        self._pool.hold(state, pending, self.now_s, hedge=True)
-        return [Send(state.instance, pending)]
-
-    def _may_hedge(self, pending: PendingRequest) -> bool:
-        """Return whether a request's instance is too slow, or silent, which is noted."""
-        state = self.states.get(pending.holder) if pending.holder else None
-        if state is None or not self.limits.survives:
-            return True
-        silent = state.heard_s <= pending.assigned_s
-        if silent and self.now_s - pending.assigned_s >= self.routes.slo_latency_s:
-            self._pool.avoid(state, self.now_s)
-        return silent or self.limits.hedge_after_s is not None
-
     def part(self, instance: InstanceId, number: int, now_s: float = 0.0) -> PendingRequest | None:
         """Take a response of an instance that is not its last.
 
@@ -236,12 +199,11 @@ class Dispatcher(Assignment):
         """
         state = self.states.get(instance)
         pending = state.in_flight.get(number) if state else None
-        if pending is None or pending.ended:
+        if state is None or pending is None:
             return None
-        if pending.answering and pending.holder != instance:
+        self._hear(state, now_s)
+        if pending.ended or not pending.takes_answer(instance):
             return None
-        self._see(now_s)
-        self.states[instance].heard_s = self.now_s
         pending.begin_answer(instance, self.now_s)
         return pending
 
@@ -267,16 +229,16 @@ class Dispatcher(Assignment):
         pending = state.release(number) if state else None
         if state is None or pending is None:
             return []
-        self.now_s = now_s = max(self.now_s, now_s)
+        self._hear(state, now_s)
+        now_s = self.now_s
         state.used_at = next(self._pool.ticks)
-        state.heard_s = now_s
         decisions: list[Decision] = []
         if refusal is not None:
             if not state.draining:
                 self._pool.refuse(state, pending, refusal, now_s)
             decisions = self._return(pending, state)
-        elif pending.answering and pending.holder != instance:
-            pending.lose(instance)  # the other of two instances answers
+        elif not pending.takes_answer(instance):
+            pending.lose(instance)
         elif not pending.ended:
             self._pool.learn(state, pending, now_s, cost)
             pending.respond(now_s, last=True)
@@ -306,6 +268,7 @@ class Dispatcher(Assignment):
         if state is None:
             return []
         self._see(now_s)
+        self.silence.end(instance)
         state.up, state.lost, state.draining, state.credits = True, False, False, hello.credits
         state.in_batches, state.kv_tokens_per_credit = hello.in_batches, hello.kv_tokens_per_credit
         state.server, state.adapters = hello.server, frozenset(hello.adapters)
@@ -350,6 +313,7 @@ class Dispatcher(Assignment):
         if state is None:
             return []
         self._see(now_s)
+        self.silence.end(instance)
         decisions: list[Decision] = []
         for number, pending in list(state.in_flight.items()):
             state.release(number)
@@ -394,19 +358,6 @@ class Dispatcher(Assignment):
         return decisions
 
     # ---- inside --------------------------------------------------------------------------------
-
-    def _see(self, now_s: float) -> None:
-        self.now_s = max(self.now_s, now_s)
-
-    def _withdraw(
-        self, pending: PendingRequest, answered_by: InstanceId | None = None
-    ) -> list[Decision]:
-        """Withdraw a request from the instances that have it, but for one that has answered it."""
-        return [
-            Withdraw(self.states[key].instance, pending)
-            for key in (pending.holder, pending.hedge)
-            if key is not None and key != answered_by
-        ]
 
     def _return(
         self, pending: PendingRequest, state: InstanceState, *, unseen: bool = False

@@ -23,6 +23,7 @@ from services.router.core.balancing.weigher import (
     InstanceWeigher,
     UnknownCarbon,
 )
+from services.router.core.dispatch.silence import Silence, likeliest
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, InstanceId
 from services.router.core.pending_request import PendingRequest
@@ -58,6 +59,7 @@ class InstancePool:
             takes the next request.
         by_prefix: Whether the choice of an instance depends on the prompt's beginning.
         closed: Variants that take no requests: the next stage of their pipeline could not go on.
+        silence: Instances that have fallen silent: others go before them.
         ticks: Numbers for the events of instances, in order (`InstanceState.used_at`).
     """
 
@@ -77,6 +79,7 @@ class InstancePool:
         self._carbon = carbon or UnknownCarbon()
         self._answer_carbon = AnswerCarbon()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
+        self.silence = Silence()
         self.ticks = count(1)
         self._capacity = Capacity(0.0, 0.0, 0.0)
         self._estimated_s = -math.inf
@@ -151,7 +154,8 @@ class InstancePool:
         pending: PendingRequest,
         now_s: float,
         *,
-        besides: InstanceId | None = None,
+        hedge: bool = False,
+        silent_since_s: float = math.inf,
     ) -> InstanceState | None:
         """Return the instance that takes a request; None: none has room.
 
@@ -161,30 +165,28 @@ class InstancePool:
         credits left preferred, requests would come just after a batch began, and wait longest. A
         request that a worker died with goes to none that holds another such one, and one
         that an instance refused never to that instance again. One that has just refused gets
-        requests only where no other is free.
+        requests only where no other is free, a silent one only where all are silent.
 
         Args:
             pending: The request: it may require an accuracy, and the choice may depend on it.
             now_s: The time.
-            besides: An instance that is not to be returned; its credits alone count then.
+            hedge: Other instances hold it; credits alone count then.
+            silent_since_s: Since when those have been silent, which makes others likelier.
         """
-        states = self.eligible
-        if pending.refusals or pending.request.accuracy_floor:
-            states = _suitable(states, pending) or _suitable(self._working, pending)
-        elif self._kinds and besides is None and not pending.deaths:
-            states = self._kinds.next()
-        if pending.deaths:
-            states = tuple(state for state in states if not state.holds_suspect)
-        in_turn = self._choose is by_shares and besides is None
+        states = self._candidates(pending, in_turn=not hedge)
+        in_turn = self._choose is by_shares and not hedge
         free = [state for state in states if (state.at_once if in_turn else state.free)]
-        if besides is not None:
-            free = [state for state in free if state.instance.id != besides]
-        elif not free:
+        if not (free or hedge):
             free = [state for state in states if len(state.in_flight) < state.most]
         if self._kv_bounded:
             free = [state for state in free if state.has_tokens_for(pending)]
+        if silent_since_s < math.inf:
+            holders = [self.states[each] for each in pending.holding]
+            free = list(likeliest(free, holders, silent_since_s))
         if len(free) < 2:
             return free[0] if free else None
+        if self.silence:
+            free = list(self.silence.without_suspects(free))
         free = self.calm(free, now_s)
         if self.by_prefix and pending.prefix():
             return by_prefix(free, pending)
@@ -192,6 +194,27 @@ class InstancePool:
             price = self._answer_carbon.price(free, self._carbon)
             return consolidated(free, pending, self._tokens, price)
         return self._choose(free)
+
+    def _candidates(self, pending: PendingRequest, *, in_turn: bool) -> Sequence[InstanceState]:
+        """Return the instances that may take a request, with room or without.
+
+        Args:
+            pending: The request.
+            in_turn: Kinds of instances take turns.
+        """
+        states: Sequence[InstanceState] = self.eligible
+        if pending.refusals or pending.request.accuracy_floor:
+            states = _suitable(self.eligible, pending) or _suitable(self._working, pending)
+        elif self._kinds and in_turn and not pending.deaths and not self.silence:
+            states = self._kinds.next()
+        if self.silence:
+            states = self.silence.others(states)
+        if pending.attempts:  # one that it was withdrawn from still has it
+            number = pending.request.number
+            states = [state for state in states if number not in state.in_flight]
+        if pending.deaths:
+            states = [state for state in states if not state.holds_suspect]
+        return states
 
     def left_for(self, pending: PendingRequest) -> bool:
         """Return whether an instance is there that a returned request may still be given to."""
@@ -216,11 +239,6 @@ class InstancePool:
             if each is state or (state.server and each.server == state.server):
                 pending.refuse(each.instance.id, error)
                 each.refuses_until_s = now_s + pause_s
-
-    def avoid(self, state: InstanceState, now_s: float) -> None:
-        """Put a silent instance behind the others for a while."""
-        state.refuses_until_s = now_s + _MIN_PAUSE_S
-        self._refuses_until_s = max(self._refuses_until_s, state.refuses_until_s)
 
     def least_accuracy(self, floor: float) -> float:
         """Return the lowest accuracy of an instance that is at least `floor`; infinite: none is.

@@ -28,12 +28,6 @@ from tests.support.examples import examples
 from tests.support.router.dispatching import CREDITS, ROUTES, instance, request
 
 
-def group(pending: PendingRequest) -> str:
-    if pending.deaths:
-        return "suspects"
-    return "choosy" if pending.request.accuracy_floor else "any"
-
-
 def may_take(to: Instance, pending: PendingRequest) -> bool:
     return to.accuracy >= pending.request.accuracy_floor
 
@@ -46,10 +40,11 @@ class AnyOrder(RuleBasedStateMachine):
     """Drives a dispatcher with every kind of event and keeps its own, naive account."""
 
     NAMES = ("a", "b", "c", "d")
+    LIMITS = Limits(max_queue=5, max_attempts=3)
 
     def __init__(self) -> None:
         super().__init__()
-        self.core = Dispatcher(ROUTES, Limits(max_queue=5, max_attempts=3))
+        self.core = Dispatcher(ROUTES, self.LIMITS)
         self.number = self.refused = 0
         self.table: dict[InstanceId, Instance] = {}
         self.dialed: set[InstanceId] = set()
@@ -61,6 +56,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.ended: set[int] = set()
         self.credits: dict[InstanceId, int] = {}
         self.in_batches: set[InstanceId] = set()
+        self.withdrawn: set[tuple[InstanceId, int]] = set()  # because it was silent
+        self.again: set[int] = set()  # those that go before others for that
         self.discipline: Discipline = "fcfs"
 
     def execute(self, decisions: Iterable[Decision]) -> list[Decision]:
@@ -70,13 +67,19 @@ class AnyOrder(RuleBasedStateMachine):
                 case Send(to, sent) if sent.request.number in self.waiting:
                     self.check_send(to, sent)
                     self.held[to.id][sent.request.number] = self.waiting.pop(sent.request.number)
+                    self.again.discard(sent.request.number)
                 case Send(to, sent):  # a hedge
                     self.check_hedge(to, sent)
                     self.held[to.id][sent.request.number] = sent
                 case Reply(_, ended) | Fail(ended, _):
                     self.end(ended)
                 case Withdraw(to, gone):
-                    assert gone.request.number in self.held[to.id]
+                    number = gone.request.number
+                    assert number in self.held[to.id]
+                    if number in self.open and not gone.ended:
+                        self.withdrawn.add((to.id, number))
+                        self.returned(gone)
+                        self.again |= {number} & self.waiting.keys()
                 case Dial(to):
                     assert to.id not in self.dialed
                     self.dialed.add(to.id)
@@ -97,17 +100,19 @@ class AnyOrder(RuleBasedStateMachine):
 
     def check_send(self, to: Instance, sent: PendingRequest) -> None:
         assert to.accuracy >= sent.request.accuracy_floor
-        alike = [each for each in self.waiting.values() if group(each) == group(sent)]
-        if group(sent) == "choosy":
+        alike = [each for each in self.waiting.values() if self.group(each) == self.group(sent)]
+        if self.group(sent) == "choosy":
             alike = [each for each in alike if to.id in self.may_take(each)]
-        key = DISCIPLINES[self.discipline if group(sent) == "any" else "fcfs"]
+        key = DISCIPLINES[self.discipline if self.group(sent) == "any" else "fcfs"]
         first = min(alike, key=lambda each: (key(each), each.request.number))
-        assert sent is first, "in the order of the discipline; suspects and choosy ones apart"
+        assert sent is first, "in the order of the discipline; returned and choosy ones apart"
         older = [each for each in self.waiting.values() if each.order < sent.order]
-        if group(sent) == "any":
-            assert not any(group(e) == "choosy" and to.id in self.may_take(e) for e in older)
-        elif group(sent) == "choosy" and self.discipline == "fcfs" and to.id in self.eligible():
-            assert not any(group(each) == "any" for each in older), "choosing is no way ahead"
+        if self.group(sent) == "any":
+            assert not any(self.group(e) == "choosy" and to.id in self.may_take(e) for e in older)
+        elif (
+            self.group(sent) == "choosy" and self.discipline == "fcfs" and to.id in self.eligible()
+        ):
+            assert not any(self.group(each) == "any" for each in older), "choosing is no way ahead"
         if sent.deaths:
             assert not any(held.deaths for held in self.held[to.id].values()), "one suspect at most"
         assert to.id in self.takers()
@@ -115,7 +120,8 @@ class AnyOrder(RuleBasedStateMachine):
         if len(self.held[to.id]) >= self.credits[to.id]:
             assert len(self.held[to.id]) < self.most(to.id), "never more than two batches"
             free = [key for key in may if len(self.held[key]) < self.credits[key]]
-            assert sent.deaths or not free, "the next batch where no credit is left"
+            by_shares = self.core.routes.instance_choice == "shares"
+            assert sent.deaths or by_shares or not free, "the next batch where no credit is left"
         assert not sent.ended
         assert to.id in may, "without a share only where no instance has one, or none so accurate"
 
@@ -123,13 +129,23 @@ class AnyOrder(RuleBasedStateMachine):
         assert not self.waiting, "hedges take no credit that somebody waits for"
         assert sent.request.number in self.open
         assert len(self.held[to.id]) < self.credits[to.id], "never more than the credits"
-        assert [sent.request.number in held for held in self.held.values()].count(True) == 1
+        assert len(self.having(sent)) == 1, "with two at most"
         assert sent.request.number not in self.held[to.id]
+
+    def group(self, pending: PendingRequest) -> str:
+        if pending.deaths or pending.refusals or pending.request.number in self.again:
+            return "returned"
+        return "choosy" if pending.request.accuracy_floor else "any"
+
+    def having(self, pending: PendingRequest) -> set[InstanceId]:
+        """The instances that have a request which was not withdrawn from them."""
+        number = pending.request.number
+        having = {key for key, held in self.held.items() if number in held}
+        return {key for key in having if (key, number) not in self.withdrawn}
 
     def returned(self, pending: PendingRequest) -> None:
         """An instance has a request no more: it waits again, unless another has it, too."""
-        elsewhere = any(pending.request.number in held for held in self.held.values())
-        if pending.request.number in self.open and not elsewhere:
+        if pending.request.number in self.open and not self.having(pending):
             self.waiting[pending.request.number] = pending
 
     def most(self, key: InstanceId) -> int:
@@ -146,7 +162,9 @@ class AnyOrder(RuleBasedStateMachine):
         def fit(keys: set[InstanceId]) -> set[InstanceId]:
             return {k for k in keys if k not in refusals and may_take(self.table[k], pending)}
 
-        return fit(self.eligible()) or fit(self.takers())
+        found = fit(self.eligible()) or fit(self.takers())
+        speaking = {key for key in found if key not in self.core.silence} or found
+        return {key for key in speaking if pending.request.number not in self.held[key]}
 
     def takers(self) -> set[InstanceId]:
         return (self.up - self.draining) & self.table.keys()
@@ -168,7 +186,7 @@ class AnyOrder(RuleBasedStateMachine):
             return
         self.open[self.number] = self.waiting[self.number] = made
         last = max(
-            (each for each in self.waiting.values() if group(each) == "any" or each is made),
+            (each for each in self.waiting.values() if self.group(each) == "any" or each is made),
             key=lambda each: (DISCIPLINES[self.discipline](each), each.request.number),
         )
         if len(self.waiting) <= 5 or last is not made:  # a full queue lets the last one go
@@ -243,8 +261,11 @@ class AnyOrder(RuleBasedStateMachine):
         """A stream ends; what it held waits again unless its caller has gone."""
         key = data.draw(st.sampled_from(sorted(self.dialed)))
         fallen, self.held[key] = self.held[key], {}
-        for held in fallen.values():
-            self.returned(held)
+        late = {number for at, number in self.withdrawn if at == key}
+        self.withdrawn -= {(key, number) for number in late}
+        for number, held in fallen.items():
+            if number not in late:
+                self.returned(held)
         self.up.discard(key)
         self.draining.discard(key)
         self.execute(self.core.down(key, () if seen else fallen))
@@ -255,9 +276,11 @@ class AnyOrder(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(k for k, held in self.held.items() if held)))
         number = data.draw(st.sampled_from(sorted(self.held[key])))
         done = self.held[key].pop(number)
-        if refused:
+        late = (key, number) in self.withdrawn
+        self.withdrawn.discard((key, number))
+        if refused and not late:
             self.returned(done)
-        answers = not refused and (not done.answering or done.holder == key)
+        answers = not (refused or late) and (not done.answering or done.holder == key)
         refusal = Unavailable("busy") if refused else None
         self.execute(self.core.result(key, number, refusal=refusal))
         assert not answers or number not in self.open
@@ -269,7 +292,8 @@ class AnyOrder(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(k for k, held in self.held.items() if held)))
         number = data.draw(st.sampled_from(sorted(self.held[key])))
         held = self.held[key][number]
-        wanted = number in self.open and (not held.answering or held.holder == key)
+        late = (key, number) in self.withdrawn
+        wanted = number in self.open and not late and (not held.answering or held.holder == key)
         assert self.core.part(key, number) is (held if wanted else None)
         assert not wanted or held.holder == key
 
@@ -298,8 +322,9 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def nothing_waits_while_somebody_is_free(self) -> None:
         waiting = sorted(self.waiting.values(), key=lambda e: e.order)
-        returned = [each for each in waiting if each.deaths or each.refusals]
-        others = [each for each in waiting if not (each.deaths or each.refusals)]
+        back = {e.request.number for e in waiting if e.deaths or e.refusals} | self.again
+        returned = [each for each in waiting if each.request.number in back]
+        others = [each for each in waiting if each.request.number not in back]
         for pending in [*returned[:1], *others]:
             free = {key for key in self.may_take(pending) if len(self.held[key]) < self.most(key)}
             if pending.deaths:
@@ -331,6 +356,27 @@ class AnyOrder(RuleBasedStateMachine):
         assert not self.waiting
         assert len(self.ended) == self.number - self.refused
 
+
+class AnyOrderSurviving(AnyOrder):
+    """A model that must survive a loss: instances fall silent, and requests pass them."""
+
+    LIMITS = Limits(max_queue=5, max_attempts=4, survives=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def fall_silent(self, data: st.DataObject) -> None:
+        """Time passes, and one of the open requests has waited long enough."""
+        self.now_s += 0.05
+        chosen = self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        self.execute(self.core.hedge(chosen, self.now_s))
+
+
+AnyOrderSurviving.TestCase.settings = examples(1.0, stateful_step_count=60)
+TestAnyOrderSurviving = AnyOrderSurviving.TestCase
 
 AnyOrder.TestCase.settings = examples(1.2, stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase
