@@ -5,7 +5,9 @@ A value takes up to 3 us and 600 bytes, text next to nothing
 """
 
 import re
-from typing import Final
+from typing import Any, Final
+
+from pydantic_core import from_json
 
 from services.kit.errors import InvalidArgument
 
@@ -15,6 +17,10 @@ MAX_STRINGS: Final = 65_536
 """Strings of a document, names of members included."""
 MAX_VALUES: Final = 8192
 """Lists, objects and their elements in a document, but those of tensors' data."""
+MAX_CONTAINERS: Final = 65_536
+"""Lists and objects of any document: each takes 20 times what a number does."""
+MAX_ANSWER_VALUES: Final = 2**21
+"""Values of a server's answer: 1,365 embeddings of 1,536 numbers."""
 
 STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 """A JSON string."""
@@ -41,11 +47,28 @@ def check_values(
     Raises:
         InvalidArgument: Says how many it has, and how many it may have.
     """
-    values = _values(document)
-    if values > most and _strings(document) <= 2 * MAX_VALUES:
-        values = _values(STRINGS.sub(b"", document))  # brackets and commas in strings are no values
+    containers, values = _values(document)
+    if (values > most or containers > MAX_CONTAINERS) and _strings(document) <= 2 * MAX_VALUES:
+        # Brackets and commas in strings are no values.
+        containers, values = _values(STRINGS.sub(b"", document))
     if values > most:
         raise _too_large(f"{values} {which}, and {most}")
+    if containers > MAX_CONTAINERS:
+        raise _too_large(f"{containers} lists and objects, and {MAX_CONTAINERS}")
+
+
+def parsed_answer(document: bytes | bytearray, most: int = MAX_ANSWER_VALUES) -> Any:
+    """Return what a server has answered.
+
+    Raises:
+        ValueError: It is not JSON, or has more in it than is read.
+    """
+    try:
+        check_size(document, len(document))
+        check_values(document, most, "values")
+    except InvalidArgument as error:
+        raise ValueError(error.message) from None
+    return from_json(document)
 
 
 def _strings(document: bytes | bytearray) -> int:
@@ -53,8 +76,10 @@ def _strings(document: bytes | bytearray) -> int:
     return (document.count(b'"') - document.count(b'\\"')) // 2
 
 
-def _values(document: bytes | bytearray) -> int:
-    return sum(map(document.count, (b"{", b"[", b",")))
+def _values(document: bytes | bytearray) -> tuple[int, int]:
+    """Return how many lists and objects there are, and how many of them with their elements."""
+    containers = document.count(b"{") + document.count(b"[")
+    return containers, containers + document.count(b",")
 
 
 def _too_large(finding: str) -> InvalidArgument:

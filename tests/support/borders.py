@@ -13,7 +13,7 @@ import gzip
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,11 +29,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import DecodeError, Message
 from pydantic import TypeAdapter
 
-from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.batch.v1 import batch_pb2
+from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2, worker_pb2
 from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.records import WhatIf
 from inference import grpc_service_pb2
+from services.batch.core import lines
 from services.carbon.core.mqtt_payload import sample_of
 from services.carbon.core.sources.feed import Feed, SourceFailed
 from services.carbon.sources.csv_trace import read_trace
@@ -43,8 +45,13 @@ from services.gpuagent.core.transaction_rules import PriorSlice, PriorState
 from services.gpuagent.planner_link import convert as agent_convert
 from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.journal import Journal
+from services.gpuagent.supervision.processes import last_words
 from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.generative import api_requests as worker_api_requests
+from services.gpuagent.worker.generative import server_load
+from services.gpuagent.worker.generative.api_requests import ApiRequest, Passage
+from services.gpuagent.worker.generative.server_answers import Progress, ServerAnswers
+from services.gpuagent.worker.generative.server_listing import served_model
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.kit import api_requests, config
 from services.kit.clock import RealClock
@@ -54,6 +61,7 @@ from services.kit.errors import ServiceError
 from services.kit.h2.hpack import HeaderBlocks, HpackError
 from services.kit.h2.messages import Compressed, MessageError, MessageReader
 from services.kit.hardware.boards import DriverReading, identify
+from services.kit.json_bounds import parsed_answer
 from services.kit.mqtt.payload import Message as Payload
 from services.kit.mqtt.payload import Refused
 from services.kit.operators.onnx_reader import load as load_onnx
@@ -238,6 +246,96 @@ PRIOR: Final = PriorState(
 )
 
 
+# ---- a language model's server, and what stands before it --------------------------------------
+
+_SERVER: Final = ServerAnswers("the server")
+_PASSED: Final = ApiRequest("/v1/chat/completions", {"stream": True}, 100, "", b"", id="1")
+
+
+def server_events(data: bytes) -> None:
+    """Follow a stream of events, and pass it on."""
+
+    async def lines() -> AsyncIterator[bytes]:
+        for line in data.splitlines(keepends=True):
+            if len(line) > 2 * 2**20:
+                raise ValueError("longer than aiohttp reads")
+            yield line
+
+    async def follow() -> None:
+        for passes in (False, True):
+            progress = Progress(_SERVER, "the server", 100)
+            passage = Passage(_PASSED, progress)
+            async for event in _SERVER.events(lines()):
+                piece = passage.take(event) if passes else _shown(progress, event.chunk)
+                _PASSED.answer(piece, progress.reason)
+                _possible(progress)
+            passage.rest()
+
+    asyncio.run(follow())
+
+
+def _shown(progress: Progress, chunk: Any) -> bytes:
+    return b"" if chunk is None else progress.take(chunk)[1].encode(errors="replace")
+
+
+def _possible(progress: Progress) -> None:
+    step = progress.step(b"")
+    worker_pb2.Receipt(input_tokens=step.input_tokens, output_tokens=step.output_tokens)
+    assert 0 <= step.computed_tokens <= step.input_tokens
+
+
+def server_answer(data: bytes) -> None:
+    """Read an answer that came at once, as `OpenAiModel` does."""
+    progress = Progress(_SERVER, "the server", 100)
+    progress.whole(parsed_answer(data), len(data))
+    _PASSED.answer(data[:9], progress.reason)
+    _possible(progress)
+
+
+def server_refusal(data: bytes) -> None:
+    """Make errors of a body of 64 KiB."""
+    for status in (200, 302, 400, 429, 500):
+        headers = {"Retry-After": data[:40].decode("latin-1"), "Location": "http://a/b"}
+        error = _SERVER.refusal(status, headers, data[: 2**16])
+        assert len(error.message) < 2**13
+
+
+def server_metrics(data: bytes) -> None:
+    """Read metrics, and report them as a worker does."""
+    load = server_load.parse(data.decode(errors="replace"))
+    assert 0 <= load.kv_cache_ratio <= 1
+    worker_pb2.Hello(credits=load.waiting, kv_tokens_per_credit=load.kv_tokens)
+
+
+_CHUNK: Final = (
+    b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}],'
+    b'"usage":{"prompt_tokens":5,"completion_tokens":1,"prompt_tokens_details":'
+    b'{"cached_tokens":2}},"prompt_progress":{"processed":5,"cache":1}}\n\n'
+)
+_ANSWER: Final = (
+    b'{"id":"1","choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],'
+    b'"status":"completed","usage":{"prompt_tokens":5,"completion_tokens":1}}'
+)
+_METRICS: Final = (
+    b'vllm:num_requests_waiting{engine="0"} 3\nvllm:kv_cache_usage_perc{engine="0"} 0.5\n'
+    b'vllm:cache_config_info{num_gpu_blocks="100",block_size="16"} 1\n'
+)
+
+
+# ---- batches -----------------------------------------------------------------------------------
+
+_INFER_PATH: Final = "/v2/models/digits/infer"
+
+
+def batch_answer(data: bytes) -> None:
+    """Write the line of a router's answer; it is JSON whatever came."""
+    for status in (200, 500):
+        line, _, usage = lines.answered("a", "b", status, data)
+        assert b"\n" not in line
+        batch_pb2.Batch(prompt_tokens=usage.prompt_tokens, output_tokens=usage.output_tokens)
+        assert 0 <= usage.energy_j < math.inf
+
+
 def _inference() -> bytes:
     tensor = grpc_service_pb2.ModelInferRequest.InferInputTensor(
         name="x", datatype="FP32", shape=[1, 4]
@@ -261,6 +359,13 @@ SIGNATURE: Final = Signature(
 
 
 # ---- router ------------------------------------------------------------------------------------
+
+
+def openai_answer(data: bytes) -> None:
+    """Put receipts into a server's answer, and into the last events of one."""
+    receipt = {"energy_j": 1.0}
+    openai_messages.with_receipt(data, receipt)
+    openai_messages.ending(data, receipt)
 
 
 def http_infer(body: bytes) -> None:
@@ -518,6 +623,48 @@ def borders() -> dict[str, Border]:
             http_text, [b'{"model": "m", "prompt": ["a"]}'], units=_JSON_UNITS
         ),
         "http-object": Border(documents.parsed_object, [b'{"ready": true}'], units=_JSON_UNITS),
+        "openai-answer": Border(
+            openai_answer,
+            [_ANSWER],
+            units=(b'"usage"', b'"usage" :', b'"usage":{', b'\\"', b"data: [DONE]", *_JSON_UNITS),
+        ),
+        "server-events": Border(
+            server_events,
+            [_CHUNK, _CHUNK * 2 + b"data: [DONE]\n\n", b"event: a\ndata: {}\n\n"],
+            (ServiceError, ValueError),
+            units=(_CHUNK, b"data: {}\n\n", b"data: {}\n", b": ping\n", b"\n", *_JSON_UNITS),
+            cpu_s_per_byte=4e-6,  # an event of ten bytes is one
+            memory_per_byte=40,
+        ),
+        "server-answer": Border(server_answer, [_ANSWER], (ValueError,), units=_JSON_UNITS),
+        "server-refusal": Border(
+            server_refusal,
+            [b'{"error": {"message": "a", "code": "b", "param": "c"}}', b"<title> a </title>"],
+            units=(b"<title>", b" ", b"</title", *_JSON_UNITS),
+        ),
+        "server-models": Border(
+            partial(served_model, name="m"),
+            [b'{"data": [{"id": "m", "max_model_len": 9}, {"id": "a", "parent": "m"}]}'],
+            (ValueError,),
+            units=(b'{"id":"m","parent":"m"},', *_JSON_UNITS),
+        ),
+        "server-metrics": Border(
+            server_metrics,
+            [_METRICS],
+            (ValueError,),
+            units=(b"\n", b"tgi_queue_size 1\n", b'vllm:cache_config_info{a="b"} 1\n', b"a 1\n"),
+        ),
+        "batch-line": Border(
+            partial(lines.parsed, endpoint=_INFER_PATH),
+            [
+                b'{"custom_id": "a", "method": "POST", "url": "/v2/models/digits/infer", "body": '
+                + _HTTP_INFER[0]
+                + b"}"
+            ],
+            (lines.Fault,),
+            units=_JSON_UNITS,
+        ),
+        "batch-answer": Border(batch_answer, [_ANSWER], units=_JSON_UNITS),
         "grpc-message": Border(
             grpc_message,
             [_grpc_message(_inference()), _grpc_message(bytes(2**22))],
@@ -539,6 +686,11 @@ def borders() -> dict[str, Border]:
         ),
         "page-token": Border(partial(_text, read_token), [write_token(7).encode()]),
         "step": Border(partial(parsed, steps_pb2.Step, agent_convert.step), _step_seeds()),
+        "worker-log": Border(
+            partial(in_file, last_words),
+            [b'{"event": "a", "error": "b"}\n', b"Killed\n"],
+            units=(b"\n", *_JSON_UNITS),
+        ),
         "segment-journal": Border(
             partial(in_file, lambda path: Store(path, Journal).load()),
             [written(lambda path: Store(path, Journal).save(Journal((SPEC,))))],

@@ -41,7 +41,7 @@ def cost(border: Border, data: bytes) -> Cost:
     Processor time is the least of a few tries, and relative to what this machine takes for a
     document of numbers: other processes make both longer.
     """
-    may_s = (_CPU_S + border.cpu_s_per_byte * len(data)) * _slowness()
+    may_s = (_CPU_S + border.cpu_s_per_byte * len(data)) * slowness()
     cpu_s = may_s + 1
     for _ in range(_TRIES):
         gc.collect()
@@ -60,7 +60,8 @@ def cost(border: Border, data: bytes) -> Cost:
 
 
 @cache
-def _slowness() -> float:
+def slowness() -> float:
+    """Return how many times longer than it is meant to this machine takes, at least 1."""
     document = json.dumps([0.25] * 200_000)
     took_s = []
     for _ in range(_TRIES):

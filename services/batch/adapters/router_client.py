@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Final
 
 import aiohttp
@@ -59,7 +60,7 @@ class RouterClient:
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._http.request("POST", path, data=body, headers=given) as response,
+                self._http.request("POST", path, data=BytesIO(body), headers=given) as response,
             ):
                 content = await self._body(response)
                 return Answer(response.status, content, _retry_after_s(response))

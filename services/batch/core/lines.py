@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from services.kit.errors import InvalidArgument
-from services.kit.json_bounds import check_size, check_values
+from services.kit.json_bounds import check_size, check_values, parsed_answer
 
 ENDPOINTS: Final = (
     "/v1/chat/completions",
@@ -33,6 +33,8 @@ _TEXT_PATHS: Final = frozenset(ENDPOINTS[:-1])
 _MOST_VALUES: Final = 2**18
 """Values of a line, those of tensors included."""
 _LONGEST_ID: Final = 512
+_LONGEST_TEXT: Final = 4096
+"""Of an answer that is not JSON, bytes."""
 _MOST_TOKENS: Final = 10**7
 _BYTES_PER_TOKEN: Final = 4
 _TEXT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -154,10 +156,12 @@ def answered(
         status: HTTP status.
         answer: The server's body: JSON, else text.
     """
+    good = 200 <= status < 300
     try:
-        found, body = from_json(answer), answer
-    except ValueError:
-        found, body = None, to_json({"error": {"message": answer.decode(errors="replace")}})
+        found, body = parsed_answer(answer), answer
+    except ValueError as error:
+        message = str(error) if good else answer[:_LONGEST_TEXT].decode(errors="replace")
+        found, body, good = None, to_json({"error": {"message": message}}), False
     head = to_json({"id": result_id, "custom_id": custom_id})[:-1]
     response = to_json({"status_code": status, "request_id": result_id})[:-1]
     line = b'%s,"response":%s,"body":%s},"error":null}' % (
@@ -165,7 +169,7 @@ def answered(
         response,
         body.replace(b"\n", b" ").strip(),  # in valid JSON never within a string
     )
-    return line, not 200 <= status < 300, _usage(_object(found))
+    return line, not good, _usage(_object(found))
 
 
 def failed(fault: Fault, result_id: str) -> bytes:

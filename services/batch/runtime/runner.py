@@ -26,6 +26,7 @@ from services.kit.off_loop import off_loop
 from services.kit.telemetry import logs
 
 _log = logs.get("batch")
+_tracebacks = logs.Tracebacks()
 
 _LOOK_S: Final = 0.5
 _JANITOR_S: Final = 60.0
@@ -343,10 +344,18 @@ class Runner:
         async with asyncio.TaskGroup() as tasks:
             for number, line in enumerate(lines, piece.first_line):
                 if number not in known:
-                    tasks.create_task(self._run_line(batch, number, line, gate))
+                    tasks.create_task(self._run_or_fail(batch, number, line, gate))
         if not self._draining:
             self._writer.done(piece)
         self.wake()
+
+    async def _run_or_fail(self, batch: Batch, number: int, line: bytes, gate: Gate) -> None:
+        """Send a line; a bug fails it alone: its batch would wait for it without end."""
+        try:
+            await self._run_line(batch, number, line, gate)
+        except Exception as error:  # noqa: BLE001 - the border: every line has a result
+            _log.error("unhandled error", batch=batch.id, line=number, **_tracebacks.details(error))
+            self._fail(batch, number, Fault("internal_error", "internal error"))
 
     async def _run_line(self, batch: Batch, number: int, line: bytes, gate: Gate) -> None:
         """Send a line until it has a result: again while the router is full, or where it fails."""

@@ -137,7 +137,9 @@ def running(folder: Path) -> dict[Path, WorkerProcess]:
 def last_words(log: Path) -> str:
     """Return the message of the last line of a worker's log, or "" where there is none."""
     with suppress(FileNotFoundError):
-        lines = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+            lines = file.read(_TAIL_BYTES).decode(errors="replace").strip().splitlines()
         return _said(lines[-1]) if lines else ""
     return ""
 
@@ -147,5 +149,5 @@ def _said(line: str) -> str:
     try:
         entry = json.loads(line)
         return f"{entry['event']}: {entry['error']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return line

@@ -38,6 +38,7 @@ _MAX_PROMPT_BYTES = 64 * 2**10  # of a prompt that is reported because the predi
 _BATCH_BYTES = 2**20  # of lengths in one message; a message may have 16 MiB
 _REPORT_S = 1.0
 _REPORT_TIMEOUT_S = 5.0
+_MOST_BODY_BYTES = 2**20
 _PROMPT_NAMES = ("text_input", "prompt")
 _MAX_UINT32 = 2**32 - 1
 _SIZE_BYTES = 4  # of an element of a BYTES tensor
@@ -229,9 +230,12 @@ def prompt_of(body: bytes) -> bytes | None:
 
 
 def _last_text(body: bytes | None) -> bytes | None:
-    """Return the last message in a body of the OpenAI API, or its prompt; None: it has none."""
+    """Return the last message in a body of the OpenAI API, or its prompt; None: it has none.
+
+    None, too, for a body that would hold the event loop: most of it is pictures, or a document.
+    """
     try:
-        found = document(body or b"", len(body or b""))
+        found = document(body or b"", _MOST_BODY_BYTES)
     except InvalidArgument:
         return None
     return last_text(found).encode(errors="replace") or None

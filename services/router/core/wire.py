@@ -129,7 +129,8 @@ def prompt_of(data: bytes, limit_bytes: int) -> bytes:
 
     For comparing requests only: a conversation that goes on begins with the same bytes. Names of
     inputs are not read; b"" where there is no text, or where the bytes are not such a message. Of a
-    request of the OpenAI API it is the texts of its messages.
+    request of the OpenAI API it is the texts of its messages; of a large one its beginning, as it
+    came: to read all of it would hold the event loop.
 
     Args:
         data: Serialized inference.ModelInferRequest.
@@ -152,6 +153,8 @@ def prompt_of(data: bytes, limit_bytes: int) -> bytes:
                 first, last = _first_element(data, start, end)
             else:
                 continue
+            if is_body and last - first > limit_bytes:
+                return data[first : first + limit_bytes]
             if is_body and first < last:
                 return _text_of(data[first:last])[:limit_bytes]
             texts.append(data[first : min(last, first + left_bytes)])

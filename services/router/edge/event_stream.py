@@ -49,7 +49,7 @@ async def stream(
     request: web.Request,
     infer: Infer,
     events: Events,
-    whole: Callable[[Answer], web.Response | None] = lambda _: None,
+    whole: Callable[[Answer], Awaitable[web.Response | None]] | None = None,
 ) -> web.StreamResponse:
     """Answer a request in parts as they come.
 
@@ -57,7 +57,7 @@ async def stream(
         request: The request.
         infer: Has it answered.
         events: Writes the parts.
-        whole: Returns an answer that has no parts; None: it has.
+        whole: Returns an answer that has no parts; None: it has, or none may be without.
 
     Raises:
         ServiceError: The request failed before the headers left.
@@ -66,7 +66,7 @@ async def stream(
     async with asyncio.TaskGroup() as tasks:
         answering = tasks.create_task(_answer(infer, parts), name="router.http.generate")
         first = await parts.next(HEADERS_AFTER_S)
-        if isinstance(first, Answer) and (complete := whole(first)) is not None:
+        if isinstance(first, Answer) and whole and (complete := await whole(first)) is not None:
             return complete
         if not isinstance(first, ServiceError):
             response = web.StreamResponse(headers=_HEADERS)

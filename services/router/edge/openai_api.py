@@ -113,19 +113,19 @@ class OpenAiApi:
     def _answering(self, path: str) -> Handler:
         async def handler(request: web.Request) -> web.StreamResponse:
             async with self._guard.body(request) as body:
-                found = await off_loop(len(body), partial(document, body, self._most_bytes))
+                found, length = await off_loop(len(body), partial(self._read, body))
                 model, adapter = self._resolved(self._named(found))
                 platform = self._check(model).platform
                 if platform in PASSES_ON:
-                    message = openai_messages.passed(found, body, model, path)
-                    length = prompt_bytes(found, len(body))
+                    pack = partial(openai_messages.passed, found, body, model, path)
+                    message = await off_loop(len(body), pack)
                     infer = partial(
                         self._calls.infer, request, message, text_bytes=length, adapter=adapter
                     )
                     if found.get("stream") is True and path in GENERATING:
                         events = _Passed(self._plan)
                         return await event_stream.stream(request, infer, events, self._whole)
-                    return self._as_it_is(await infer())
+                    return await self._as_it_is(await infer())
                 if path != _COMPLETIONS:
                     raise InvalidArgument.at(
                         "model",
@@ -137,6 +137,11 @@ class OpenAiApi:
 
         handler.__doc__ = f"Answer {path.removeprefix('/v1')[1:].replace('/', ' ')}."
         return handler
+
+    def _read(self, body: bytearray) -> tuple[dict[str, Any], int]:
+        """Return a body as it is read, and how long its prompt is."""
+        found = document(body, self._most_bytes)
+        return found, prompt_bytes(found, len(body))
 
     def _named(self, found: Mapping[str, Any]) -> str:
         """Return the model that a request names; the only one, where it names none.
@@ -163,15 +168,18 @@ class OpenAiApi:
                     return dispatcher.routes.model, name
         return name, ""
 
-    def _whole(self, answer: Answer) -> web.Response | None:
+    async def _whole(self, answer: Answer) -> web.Response | None:
         """Return an answer that came at once where events were requested; None: it has events."""
         content = openai_messages.content(pb.ModelInferResponse.FromString(answer.body))
-        return self._as_it_is(answer) if content.startswith(b"{") else None
+        return await self._as_it_is(answer) if content.startswith(b"{") else None
 
-    def _as_it_is(self, answer: Answer) -> web.Response:
-        response = pb.ModelInferResponse.FromString(answer.body)
-        receipt = openai_messages.receipt(response, self._plan())
-        content = openai_messages.with_receipt(openai_messages.content(response), receipt)
+    async def _as_it_is(self, answer: Answer) -> web.Response:
+        def written() -> bytes:
+            response = pb.ModelInferResponse.FromString(answer.body)
+            receipt = openai_messages.receipt(response, self._plan())
+            return openai_messages.with_receipt(openai_messages.content(response), receipt)
+
+        content = await off_loop(len(answer.body), written)
         return web.Response(
             body=content, headers=self._calls.receipt(answer), content_type="application/json"
         )

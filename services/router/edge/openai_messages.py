@@ -37,8 +37,11 @@ _TYPES = {
     429: "rate_limit_error",
 }
 _LENGTH_BYTES = 4
+_USAGE_NAME = b'"usage"'
 _USAGE = re.compile(rb'(?<!\\)"usage"\s*+:\s*+\{')
 """A member `usage`; in a text its quotes would be escaped."""
+_MOST_USAGES = 64
+"""Places that are looked at, from the end: answers have one or two."""
 
 _DONE = b"data: [DONE]"
 _RECEIPT = (
@@ -221,12 +224,17 @@ def with_receipt(answer: bytes, found: Mapping[str, Any]) -> bytes:
     Returns:
         The answer itself, where it states no usage.
     """
-    usages = list(_USAGE.finditer(answer))
-    if not usages:
-        return answer
-    at = usages[-1].end()
-    more = b"" if answer[at:].lstrip()[:1] == b"}" else b","
-    return b'%b"cinquefoil":%b%b%b' % (answer[:at], to_json(found), more, answer[at:])
+    at = answer.rfind(_USAGE_NAME)
+    for _ in range(_MOST_USAGES):
+        stated = _USAGE.match(answer, at) if at >= 0 else None
+        if stated is not None:
+            at = stated.end()
+            more = b"" if answer[at:].lstrip()[:1] == b"}" else b","
+            return b'%b"cinquefoil":%b%b%b' % (answer[:at], to_json(found), more, answer[at:])
+        if at < 0:
+            break
+        at = answer.rfind(_USAGE_NAME, 0, at)
+    return answer
 
 
 def ending(events: bytes, found: Mapping[str, Any]) -> bytes:

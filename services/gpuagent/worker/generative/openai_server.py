@@ -12,10 +12,9 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
-from pydantic_core import from_json
 
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.worker.external_server import Server, started
@@ -23,12 +22,14 @@ from services.gpuagent.worker.generative.api_requests import ApiRequest, Passage
 from services.gpuagent.worker.generative.generation import Generation, TextModel, TextRequest
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.server_answers import Progress, ServerAnswers
+from services.gpuagent.worker.generative.server_listing import served_model
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.gpuagent.worker.generative.server_sleep import ServerSleep
 from services.gpuagent.worker.model_port import ModelFailed
 from services.kit import proxies
 from services.kit.config import ClientTls, GenerativeRuntime, OpenAiRuntime
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
+from services.kit.json_bounds import parsed_answer
 from services.kit.rpc.certificates import client_context
 from services.kit.telemetry import logs
 
@@ -38,6 +39,7 @@ _REQUEST: Final = aiohttp.ClientTimeout(total=5.0)
 _GENERATE: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0)  # deadlines end it
 _MOST_LINE_BYTES: Final = 2**20
 _MOST_ERROR_BYTES: Final = 64 * 2**10
+_MOST_SMALL_BYTES: Final = 4 * 2**20
 _MOST_ANSWER_BYTES: Final = 256 * 2**20
 _DEFAULT_CONTEXT_TOKENS: Final = 131_072
 """Context of a server that states none: the server refuses longer prompts itself."""
@@ -145,18 +147,16 @@ class OpenAiModel(TextModel):
                 if health.status != _OK and health.status not in _NO_SUCH_PATH:
                     return False
             async with self._session.get("/v1/models", timeout=_REQUEST) as answer:
-                listed = from_json(await answer.read())["data"] if answer.status == _OK else []
-                found = [each for each in listed if self._name in ("", each["id"])]
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
+                found = None
+                if answer.status == _OK:
+                    found = served_model(await _small(answer), self._name)
+        except (aiohttp.ClientError, TimeoutError, ValueError):
             return False
-        if not found:
+        if found is None:
             return False
-        self._name = str(found[0]["id"])
-        self.adapters = tuple(
-            str(each["id"]) for each in listed if each.get("parent") == self._name
-        )
+        self._name, self.adapters = found.name, found.adapters
         if not self.context_tokens:
-            self.context_tokens = _context_tokens(found[0])
+            self.context_tokens = found.context_tokens or _DEFAULT_CONTEXT_TOKENS
         return True
 
     async def load_adapters(self, wanted: Mapping[str, str]) -> None:
@@ -207,7 +207,8 @@ class OpenAiModel(TextModel):
         try:
             async with self._session.get("/metrics", timeout=_REQUEST) as answer:
                 self._has_metrics = answer.status not in _NO_SUCH_PATH
-                load = parse(await answer.text()) if answer.status == _OK else ServerLoad()
+                stated = (await _small(answer)).decode(errors="replace")
+                load = parse(stated) if answer.status == _OK else ServerLoad()
         except (aiohttp.ClientError, TimeoutError, ValueError):
             load = ServerLoad()
         if not self._has_metrics:
@@ -344,8 +345,8 @@ class OpenAiModel(TextModel):
                         f"{self._server.name} answered more than {_MOST_ANSWER_BYTES} bytes"
                     )
         try:
-            document = from_json(body)
-        except ValueError:
+            document = parsed_answer(body)
+        except ValueError:  # what it says of its tokens is not known
             document = None
         progress.whole(document, len(body))
         generation.take_whole(progress.step(bytes(body)))
@@ -372,11 +373,18 @@ class OpenAiModel(TextModel):
         return Unavailable(f"{self._server.name} ended the answer before its end")
 
 
-def _context_tokens(model: Mapping[str, Any]) -> int:
-    """Return the context that a server states of a model: vLLM's way, or llama.cpp's."""
-    meta = model.get("meta")
-    stated = model.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None)
-    return stated if isinstance(stated, int) and stated > 0 else _DEFAULT_CONTEXT_TOKENS
+async def _small(answer: aiohttp.ClientResponse) -> bytes:
+    """Return an answer other than a text.
+
+    Raises:
+        ValueError: It is too large for one.
+    """
+    found = bytearray()
+    async for piece in answer.content.iter_any():
+        found += piece
+        if len(found) > _MOST_SMALL_BYTES:
+            raise ValueError(f"more than {_MOST_SMALL_BYTES} bytes")
+    return bytes(found)
 
 
 def _proxy(url: str) -> str | None:

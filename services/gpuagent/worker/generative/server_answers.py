@@ -13,8 +13,6 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import urlsplit
 
-from pydantic_core import from_json
-
 from services.gpuagent.worker.generative.decode_step import DecodeStep
 from services.gpuagent.worker.model_port import ModelFailed
 from services.kit.errors import (
@@ -26,8 +24,11 @@ from services.kit.errors import (
     Unavailable,
     Unimplemented,
 )
+from services.kit.json_bounds import parsed_answer
 
 MOST_EVENT_BYTES: Final = 16 * 2**20
+_MOST_VALUES: Final = 65_536
+"""Values of an event, or of an error."""
 ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 """Types of the events of /v1/responses that state usage."""
 
@@ -94,6 +95,9 @@ _BY_WORD: Final = {
     "unavailableerror": 503,
 }
 """HTTP status by an error's `code` or `type` where that is a word: letters only; any other: 500."""
+
+
+_TITLE: Final = re.compile(r"<title>([^<]*+)</title>", re.IGNORECASE)
 
 
 class Event(NamedTuple):
@@ -175,7 +179,8 @@ class ServerAnswers:
                 said = line.strip()
                 name, _, value = said.partition(b":")
                 if data and (not said or name == b"data"):  # its end, or a server leaves that out
-                    yield Event(bytes(raw + (b"" if said else line)), from_json(data))
+                    whole = bytes(raw + (b"" if said else line))
+                    yield Event(whole, parsed_answer(data, _MOST_VALUES))
                     raw, data = bytearray(), b""
                     if not said:
                         continue
@@ -190,7 +195,7 @@ class ServerAnswers:
                     yield Event(bytes(raw) + b"\n", None)
                     return
             if data:
-                yield Event(bytes(raw), from_json(data))
+                yield Event(bytes(raw), parsed_answer(data, _MOST_VALUES))
         except ValueError as error:  # no JSON, or a line beyond the buffer
             raise ModelFailed(f"{self._name} sent what is not an event: {error}") from error
 
@@ -231,7 +236,7 @@ class Progress:
         """
         found = document if isinstance(document, dict) else {}
         for choice in _objects(found.get("choices")):
-            self.reason = str(choice.get("finish_reason") or self.reason)
+            self.reason = _word(choice.get("finish_reason")) or self.reason
         self._end(found)
         self._count(found.get("usage"), prompt_only=True)
         if not self.counted and found.get("choices"):
@@ -250,17 +255,19 @@ class Progress:
             said = choice.get("delta") or choice
             generated |= any(said.get(name) for name in _GENERATED)
             text += said.get("content") or said.get("text") or ""
-            self.reason = choice.get("finish_reason") or self.reason
+            self.reason = _word(choice.get("finish_reason")) or self.reason
         self._output += generated
         self._end(chunk.get("response"))
         if isinstance(read := chunk.get("prompt_progress"), dict):  # llama.cpp's
-            self._input, self._cached = int(read["processed"]), int(read.get("cache") or 0)
+            processed, cached = read["processed"], read.get("cache") or 0
+            if _is_count(processed) and _is_count(cached):
+                self._input, self._cached = processed, min(cached, processed)
         self._count(chunk.get("usage"))
         return generated, text
 
     def _end(self, response: Any) -> None:
         """Take what /v1/responses says of its end."""
-        if isinstance(response, dict) and response.get("status") in _REASONS:
+        if isinstance(response, dict) and _word(response.get("status")) in _REASONS:
             self.reason = _REASONS[response["status"]]
             self._count(response.get("usage"))
 
@@ -279,7 +286,13 @@ class Progress:
 
 
 def _objects(given: Any) -> Iterator[dict[str, Any]]:
-    return (each for each in given or () if isinstance(each, dict))
+    listed = given if isinstance(given, list) else ()
+    return (each for each in listed if isinstance(each, dict))
+
+
+def _word(given: Any) -> str:
+    """Return a word of a server's; "": it is none."""
+    return given[:_MAX_WORD] if isinstance(given, str) and given.isprintable() else ""
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -319,7 +332,7 @@ def _phrase(status: int) -> str:
 
 def _document(body: bytes) -> dict[str, Any] | None:
     try:
-        found = from_json(body)
+        found = parsed_answer(body, _MOST_VALUES)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
@@ -367,6 +380,6 @@ def _message(document: Mapping[str, Any] | None, body: bytes) -> str:
             if stated.get(name):
                 return str(stated[name])[:_MAX_MESSAGE]
     text = body.decode(errors="replace")
-    if title := re.search(r"<title>\s*(.*?)\s*</title>", text, re.IGNORECASE | re.DOTALL):
-        return f"a page, {title[1][:_MAX_MESSAGE]!r}: a proxy's, perhaps"
+    if title := _TITLE.search(text):
+        return f"a page, {title[1].strip()[:_MAX_MESSAGE]!r}: a proxy's, perhaps"
     return text[:_MAX_MESSAGE].strip() or "no details"

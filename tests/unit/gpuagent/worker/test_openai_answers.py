@@ -1,22 +1,39 @@
 """Answers of servers of the OpenAI API: chunks and errors as recorded, and metrics."""
 
+import json
 import math
 from typing import Any
 
 import pytest
 
 from services.gpuagent.worker.generative.decode_step import DecodeStep
-from services.gpuagent.worker.generative.openai_server import _context_tokens
 from services.gpuagent.worker.generative.server_answers import (
     Progress,
     ServerAnswers,
     retry_after_s,
 )
+from services.gpuagent.worker.generative.server_listing import ServedModel, served_model
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.kit.errors import ServiceError
 
 VLLM = 'vllm:{name}{{engine="{engine}",model_name="m"}} {value}'
 VLLM_CACHE = 'vllm:cache_config_info{{block_size="16",engine="{}",num_gpu_blocks="{}"}} 1.0'
+
+
+@pytest.mark.parametrize(
+    "exposition",
+    [
+        "vllm:num_requests_waiting +Inf",
+        "vllm:num_requests_waiting NaN",
+        "vllm:num_requests_waiting -1e300",
+        "sglang:max_total_num_tokens 1e308",
+        "vllm:kv_cache_usage_perc NaN",
+    ],
+)
+def test_a_figure_that_cannot_be_is_an_error_of_the_metrics(exposition: str) -> None:
+    """Infinity ended the worker: `round` raises OverflowError."""
+    with pytest.raises(ValueError, match="not within"):
+        parse(exposition)
 
 
 def progress() -> Progress:
@@ -256,8 +273,11 @@ def test_a_usage_that_cannot_be_leaves_the_tokens_to_be_counted_here(usage: Any)
     [
         ({"id": "m", "max_model_len": 4096}, 4096),
         ({"id": "m", "meta": {"n_ctx": 512, "n_ctx_train": 8192}}, 512),
-        ({"id": "m", "meta": None}, 131_072),
+        ({"id": "m", "meta": None}, 0),
+        ({"id": "m", "max_model_len": 1e300}, 0),
+        ({"id": "m", "max_model_len": 2**40}, 0),
     ],
 )
 def test_the_context_is_what_the_server_states(card: dict[str, Any], tokens: int) -> None:
-    assert _context_tokens(card) == tokens
+    listed = json.dumps({"data": [card, {"id": "a", "parent": "m"}, {"id": 7, "parent": "m"}, 5]})
+    assert served_model(listed.encode(), "m") == ServedModel("m", ("a",), tokens)
