@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import math
@@ -18,14 +19,41 @@ from services.kit.h2.admission import Admit, Payer, Refused, Room, local_or_host
 from services.kit.net import host_of
 from services.kit.rpc.access import Access, caller, valid_until
 from services.kit.rpc.call_metrics import CALLS
+from services.kit.rpc.health import TOO_MANY_WATCHES
 from services.kit.rpc.status import to_wire
 from services.kit.telemetry import logs, tracing
 
 _log = logs.get("rpc")
 _tracebacks = logs.Tracebacks()
+_DELAYED = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+_DELAY_S = 1.0
 _UNREADABLE = "the request is not a valid protobuf message of this method"
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Tarpit:
+    """Delays refusals of callers that have no right to call, or watch too often.
+
+    gRPC's C core begins the next call of a connection as soon as one ends, before anything of it is
+    known: of calls that are refused at once, strangers take all of the processor.
+
+    Args:
+        most: Refusals that wait at a time; further ones leave at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+
+    async def hold(self, error: ServiceError) -> None:
+        """Return when a refusal may leave."""
+        if self._free <= 0 or (error.status not in _DELAYED and error.reason != TOO_MANY_WATCHES):
+            return
+        self._free -= 1
+        try:
+            await asyncio.sleep(_DELAY_S)
+        finally:
+            self._free += 1
 
 
 class _Method:
@@ -36,6 +64,7 @@ class _Method:
         traced: Whether a call without a trace starts one.
         access: Callers that may call it; None: all.
         shares: Room for calls that run, where no identities are checked; None: of the transport.
+        tarpit: Delays refusals; None: they leave at once.
         calls: Counts of its calls.
     """
 
@@ -46,7 +75,9 @@ class _Method:
         traced: bool = False,
         access: Access | None = None,
         shares: Room | None = None,
+        tarpit: Tarpit | None = None,
     ) -> None:
+        self.tarpit = tarpit
         self.name = name
         self.traced = traced
         self.access = access
@@ -132,8 +163,10 @@ async def _abort(method: _Method, context: Context, error: Exception) -> None:
     if meant is None:
         _log.error("unhandled error", method=method.name, **_tracebacks.details(error))
         await context.abort(grpc.StatusCode.INTERNAL, "internal error")
-    else:
-        await context.abort(*to_wire(meant))
+        return
+    if method.tarpit is not None:
+        await method.tarpit.hold(meant)
+    await context.abort(*to_wire(meant))
 
 
 def _guard_single(method: _Method, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
@@ -211,12 +244,16 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run tim
 
 
 def guard(
-    name: str, handler: Handler, access: Access | None = None, shares: Room | None = None
+    name: str,
+    handler: Handler,
+    access: Access | None = None,
+    shares: Room | None = None,
+    tarpit: Tarpit | None = None,
 ) -> Handler:
     """Return `handler` with callers checked, errors mapped, calls timed and traces bound."""
     # Streams may last for days, and health checks are frequent: neither starts a trace.
     traced = bool(handler.unary_unary) and not name.startswith("/grpc.")
-    method = _Method(name, traced=traced, access=access, shares=shares)
+    method = _Method(name, traced=traced, access=access, shares=shares, tarpit=tarpit)
     for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
         behavior = getattr(handler, kind)
         if behavior:
@@ -257,6 +294,7 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
         """
         self._access = access
         self._shares = Room(calls) if access is None and calls else None
+        self._tarpit = Tarpit(calls // 4)
         self._guarded: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -272,5 +310,5 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:  # an unknown method: grpc answers UNIMPLEMENTED
             return handler
-        self._guarded[method] = guard(method, handler, self._access, self._shares)
+        self._guarded[method] = guard(method, handler, self._access, self._shares, self._tarpit)
         return self._guarded[method]

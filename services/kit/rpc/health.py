@@ -23,6 +23,9 @@ READINESS: Final = "readiness"
 """Name whose status is that of the whole server."""
 
 
+TOO_MANY_WATCHES: Final = "TOO_MANY_WATCHES"
+"""Reason of the error of a watch beyond these."""
+
 _WATCHES: Final = 1024
 """Watches at a time; callers without an identity may have half of them."""
 _WATCHES_EACH: Final = 16  # of one connection
@@ -81,7 +84,8 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         most = _WATCHES if caller().payer else _WATCHES // 2
         if self._watches[connection] >= _WATCHES_EACH or self._watches.total() >= most:
             raise ResourceExhausted(
-                f"at most {_WATCHES_EACH} watches of health on a connection, and {most} in all"
+                f"at most {_WATCHES_EACH} watches of health on a connection, and {most} in all",
+                reason=TOO_MANY_WATCHES,
             )
         self._watches[connection] += 1
         try:

@@ -52,6 +52,9 @@ Bind = Callable[[str, "Tls | None"], int]
 """Binds an address, with TLS or in plaintext, and returns the port."""
 
 
+_UNCOMPRESSED: Final = 1
+"""The set of algorithms that has identity alone."""
+
 _MOST_STREAMS: Final = 100
 """Calls at a time on one connection of gRPC's C core, which counts them before it knows callers."""
 
@@ -204,6 +207,8 @@ def _grpcio(
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` pings no faster
         *keepalive(limits.dead_after_s),
     )
+    if compression == "none":  # else requests are decompressed before their caller is known
+        options = (*options, ("grpc.compression_enabled_algorithms_bitset", _UNCOMPRESSED))
     server = grpc.aio.server(
         interceptors=[GuardInterceptor(access, limits.calls)],
         maximum_concurrent_rpcs=limits.calls,
