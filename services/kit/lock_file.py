@@ -7,13 +7,19 @@ import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from services.kit.errors import FailedPrecondition
+
+_NOTE_BYTES: Final = 4096
 
 
 class LockFile:
     """A lock file; a context manager that releases it.
+
+    Attributes:
+        ended: Host and process that had the lock before, as it noted, and has let go of it; "": the
+            file is new.
 
     Args:
         path: The file; its folder is made where it is missing.
@@ -24,6 +30,7 @@ class LockFile:
         self._path = path
         self._setting = setting
         self._descriptor = -1
+        self.ended = ""
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +61,7 @@ class LockFile:
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._is_the_file(descriptor):
-                self._descriptor = descriptor
+                self._descriptor, self.ended = descriptor, _noted(descriptor)
                 _note_holder(descriptor)
                 return True
         os.close(descriptor)
@@ -93,6 +100,14 @@ class LockFile:
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(descriptor), self._path.stat())
         return False
+
+
+def _noted(descriptor: int) -> str:
+    """Return the host and process that an open lock file names; "": none."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        note = json.loads(os.pread(descriptor, _NOTE_BYTES, 0))
+        return f"{note['host']}:{note['pid']}"
+    return ""
 
 
 def _note_holder(descriptor: int) -> None:

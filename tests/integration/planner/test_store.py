@@ -26,6 +26,7 @@ from services.kit.config import Objective
 from services.kit.errors import Cancelled, FailedPrecondition, NotFound, Unavailable
 from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.store import Deposed, Store, open_store, rows
+from services.planner.adapters.store.leadership import FileLock
 from services.planner.adapters.store.store import ReadAhead
 from services.planner.adapters.store.tables import put
 from services.planner.control.leading import Leading
@@ -304,6 +305,33 @@ async def test_a_planner_that_hangs_is_replaced_and_writes_no_more(
             await next_one.renew()
             assert [plan.version for plan in await next_one.newest_first(5)] == [1]
         assert next_one.leadership.lease.term == 2
+
+
+async def test_a_planner_that_renews_as_its_lock_is_broken_leads_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever broke the lock leads only once the lease has expired again: two would act."""
+    monkeypatch.setattr(lease, "EXPIRES_S", 0.3)
+    path, broken = tmp_path / "planner.sqlite3", asyncio.Event()
+    break_open = FileLock.break_open
+
+    async def broken_and_renewed(lock: FileLock, connection: AsyncConnection) -> None:
+        await break_open(lock, connection)
+        await hung.renew()
+        broken.set()
+
+    monkeypatch.setattr(FileLock, "break_open", broken_and_renewed)
+    async with open_store(path) as hung:
+        opening = open_store(path, patience_s=math.inf)
+        standby = asyncio.create_task(opening.__aenter__())
+        await broken.wait()
+        renewed_s = time.monotonic()
+        next_one = await standby
+        assert time.monotonic() - renewed_s >= 0.3
+        with pytest.raises(Deposed, match="leads in term 2"):
+            await hung.renew()
+        await opening.__aexit__(None, None, None)
+    assert next_one.leadership.lease.term == 2
 
 
 async def test_who_stands_by_leaves_a_planner_alone_that_renews_its_lease(

@@ -1,8 +1,14 @@
 """Leadership of one planner at a time: a lock held by its process or session, and the stored lease.
 
-The lock makes a switch-over quick: that of a dead process is free at once. A process that was
-stopped, or cut off, keeps it; once its lease has expired, another planner breaks the lock. A
-planner that has lost the lease cannot write any more: each transaction checks the lease first.
+The lock makes a switch-over quick: that of a dead process is free at once, and says whose it was. A
+process that was stopped, or cut off, keeps it; once its lease has expired, another planner breaks
+the lock. A free lock that is not known to be the last leader's gives no right to lead before that
+leader's lease has expired. A planner that has lost the lease cannot write any more: each
+transaction checks the lease first. `tests/simulation/leadership_model.py` visits all that can
+happen.
+
+PostgreSQL's lock goes with a session, which can end before its planner does: for `ACTS_S` at most
+two may send orders, of which each agent obeys the higher term.
 """
 
 import asyncio
@@ -48,6 +54,10 @@ class Deposed(Unavailable):
     """Another planner leads: this one may not act any more."""
 
 
+class Renewed(Exception):
+    """The last leader has renewed the lease that had expired: it may lead on."""
+
+
 class FileLock:
     """A lock file beside an SQLite file; it goes with the process."""
 
@@ -61,6 +71,10 @@ class FileLock:
     async def break_open(self, _connection: AsyncConnection) -> None:
         """Break it: the process that holds the old file holds nothing."""
         self._file.break_open()
+
+    def proves_end(self, holder: str) -> bool:
+        """Return whether the lock, which was taken, was a planner's that has ended since."""
+        return self._file.ended == holder.rpartition("-")[0]
 
 
 class SessionLock:
@@ -82,6 +96,10 @@ class SessionLock:
         )
         async with connection.begin():
             await connection.execute(query, {"lock": _LOCK})
+
+    def proves_end(self, _holder: str) -> bool:
+        """Take the end of a session for that of its planner; agents know better."""
+        return True
 
 
 Lock = FileLock | SessionLock
@@ -109,6 +127,8 @@ class Leadership:
         self._lock = lock
         self._shown = shown
         self._clock = clock
+        self._found = Lease()  # the last leader's, when the lock was taken
+        self._overtaken: Lease | None = None  # for which the lock was broken
         self._made = False  # whether the lease's table is known to be there
         self.tenure = Tenure(clock.monotonic())
 
@@ -119,7 +139,9 @@ class Leadership:
         stop: asyncio.Event,
         meanwhile: Callable[[AsyncConnection], Awaitable[None]] = _nothing,
     ) -> None:
-        """Wait for the lock, and take it from a holder whose lease has expired.
+        """Wait for the lock, and for the end of the last leader or of its lease.
+
+        A holder whose lease has expired loses the lock.
 
         Args:
             connection: To the database.
@@ -133,13 +155,20 @@ class Leadership:
             Deposed: This planner led before, and another does now.
             Cancelled: `stop` was set.
         """
-        began_s, vigil = self._clock.monotonic(), Vigil()
-        while not await self._lock.take(connection):
-            waited_s = self._clock.monotonic() - began_s
+        began_s, vigil, waits = self._clock.monotonic(), Vigil(), False
+        while True:
+            locked, found = await self._lock.take(connection), await self._stored(connection)
+            expired = vigil.expired(found, self._clock.monotonic()) or found == self._overtaken
+            if locked and (expired or self._has_ended(found.holder)):
+                self._found = found
+                return
+            if locked and not waits:
+                _log.info("waits until the last leader's lease has expired", holder=found.holder)
+            waits = locked
             if stop.is_set():
                 raise Cancelled("stopped while another planner led")
-            found = await self._stored(connection)
-            if waited_s >= (_AGAIN_S if self.lease.term else patience_s):
+            waited_s = self._clock.monotonic() - began_s
+            if not locked and waited_s >= (_AGAIN_S if self.lease.term else patience_s):
                 holder = f" ({found.holder})" if found.holder else ""
                 raise FailedPrecondition(
                     f"planner.database: another planner is using {self._shown}{holder}; "
@@ -147,15 +176,19 @@ class Leadership:
                 )
             if self.lease.term and not found.same(self.lease):
                 raise self._deposed(found)
-            if math.isinf(patience_s) and vigil.expired(found, self._clock.monotonic()):
+            if expired and math.isinf(patience_s):
                 _log.warning("the leader does not renew its lease", holder=found.holder)
                 await self._lock.break_open(connection)
-                vigil = Vigil()
+                self._overtaken = found
                 continue
             if found.holder:
                 with suppress(DBAPIError):  # the leader gets the error
                     await _read_only(connection, meanwhile)
             await self._clock.sleep(_POLL_S)
+
+    def _has_ended(self, holder: str) -> bool:
+        """Return whether the lock, which is this planner's now, shows that a leader has ended."""
+        return holder in {"", self.holder} or self._lock.proves_end(holder)
 
     async def claim(self, connection: AsyncConnection) -> float:
         """Write the lease, in the open transaction: a new term, unless this planner has led last.
@@ -165,10 +198,13 @@ class Leadership:
 
         Raises:
             Deposed: Another planner has led since this one did.
+            Renewed: The last leader has renewed its lease since `take`, which is to wait again.
         """
         requested_s, stored = self._clock.monotonic(), await _read(connection)
         if self.lease.term and not stored.same(self.lease):
             raise self._deposed(stored)
+        if stored != self._found:
+            raise Renewed
         self.lease = stored.renewed() if self.lease.term else stored.taken(self.holder)
         await _write(connection, self.lease)
         return requested_s

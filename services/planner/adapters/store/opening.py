@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,13 @@ from services.kit.lock_file import LockFile
 from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
 from services.planner.adapters.store import checks, schema
-from services.planner.adapters.store.leadership import FileLock, Leadership, Lock, SessionLock
+from services.planner.adapters.store.leadership import (
+    FileLock,
+    Leadership,
+    Lock,
+    Renewed,
+    SessionLock,
+)
 from services.planner.adapters.store.store import ReadAhead, Store
 
 _log = logs.get("store")
@@ -57,10 +63,13 @@ async def open_store(
         leadership = Leadership(lock, shown(url), RealClock())
 
         async def prepare(connection: AsyncConnection) -> None:
-            await leadership.take(connection, patience_s, stopping, ReadAhead())
-            async with connection.begin():
-                await connection.run_sync(schema.migrate, shown(url))
-                requested_s = await leadership.claim(connection)
+            requested_s = None
+            while requested_s is None:
+                await leadership.take(connection, patience_s, stopping, ReadAhead())
+                with suppress(Renewed):
+                    async with connection.begin():
+                        await connection.run_sync(schema.migrate, shown(url))
+                        requested_s = await leadership.claim(connection)
             leadership.tenure.renewed(requested_s)
 
         opened = SharedConnection.opened(
