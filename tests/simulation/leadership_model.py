@@ -63,7 +63,7 @@ class State:
     Attributes:
         now_s: Time, s.
         planners: Both of them.
-        lock: Who has the database's lock; None: nobody.
+        lock: Who has the database's lock; None: neither.
         note: The process that had it last, as the lock says; "": a new lock.
         stored: The lease in the database.
         plan: Term of the planner that wrote the newest plan.
@@ -232,7 +232,7 @@ def steps_by_term(_protocol: Rules, before: State, state: State) -> bool:
 
 
 def one_owner(_protocol: Rules, _before: State, state: State) -> bool:
-    """Return whether the GPU was used on one node only: nobody has forgotten one."""
+    """Return whether the GPU was used on one node only, as neither was forgotten."""
     return len(state.used) <= 1
 
 
