@@ -310,7 +310,7 @@ async def test_a_planner_that_hangs_is_replaced_and_writes_no_more(
 async def test_a_planner_that_renews_as_its_lock_is_broken_leads_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planner that broke the lock leads only once the lease has expired again: two would act."""
+    """The planner that broke the lock leads once the lease has expired again: two would act."""
     monkeypatch.setattr(lease, "EXPIRES_S", 0.3)
     path, broken = tmp_path / "planner.sqlite3", asyncio.Event()
     break_open = FileLock.break_open
