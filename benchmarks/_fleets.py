@@ -93,10 +93,15 @@ def rolled_out(
     slices: dict[str, list[Placement]] = {}
     for segment in segments:
         slices.setdefault(segment.gpu_uuid, []).append(segment.placement)
+    gpus = tuple(gpus)
+    pools = {  # one object per value, as the planner's own fleet has them
+        pool: replace(pool, intensity_gco2e_per_kwh=intensities[pool.zone])
+        for pool in {gpu.pool for gpu in gpus}
+    }
     moved = {
         gpu.uuid: replace(
             gpu,
-            pool=replace(gpu.pool, intensity_gco2e_per_kwh=intensities[gpu.pool.zone]),
+            pool=pools[gpu.pool],
             slices=tuple(slices.get(gpu.uuid, ())),
             clock_mhz=held_mhz.get(gpu.uuid, 0),
         )

@@ -7,8 +7,9 @@ request, Poisson arrivals, no delay on the way. Nothing of the model was tuned o
 has no fitted constants.
 
 Mixtures: two to four random kinds together, at most of the load that the model allows them; a plan
-would not choose them but may keep them. Bursts: gamma gaps of CV 3, and a rate that switches 3:1,
-planned with the dispersion that the planner's estimator learns from a sample of their counts.
+would not choose them but may keep them. A mixture within `CLEAR` of its objective after a fifth of
+the requests is done. Bursts: gamma gaps of CV 3, and a rate that switches 3:1, planned with the
+dispersion that the planner's estimator learns from a sample of their counts.
 
 `--part NAME` runs one part, `--seed N` other problems.
 """
@@ -62,6 +63,7 @@ from services.simulator.worker import Job, Worker
 
 PROBLEMS, QUICK = 200, 20
 REQUESTS = 20_000
+FIRST, CLEAR = REQUESTS // 5, 0.75
 WARM_UP = 0.05
 """Share of the requests that is not counted."""
 
@@ -136,8 +138,13 @@ def _mixture_row(seed: int) -> dict[str, Any] | None:
         return None
     problem, found = drawn
     (model,) = problem.models
-    latency_s = np.percentile(simulated(problem, found, seed), model.slo_percentile)
-    return {"of_slo": float(latency_s) / model.slo_latency_s}
+    of_slo = 0.0
+    for requests in (FIRST, REQUESTS):
+        latencies_s = simulated(problem, found, seed, requests=requests)
+        of_slo = float(np.percentile(latencies_s, model.slo_percentile)) / model.slo_latency_s
+        if of_slo <= CLEAR:
+            break
+    return {"of_slo": of_slo}
 
 
 def _mixture(seed: int) -> tuple[Problem, Configuration] | None:
@@ -303,7 +310,12 @@ def _problem(seed: int) -> Problem:
 
 
 def simulated(
-    problem: Problem, found: Configuration, seed: int, gaps_s: Seconds | None = None
+    problem: Problem,
+    found: Configuration,
+    seed: int,
+    gaps_s: Seconds | None = None,
+    *,
+    requests: int = REQUESTS,
 ) -> Seconds:
     """Return the latencies of one model's requests under a configuration, s.
 
@@ -312,11 +324,12 @@ def simulated(
         found: The configuration.
         seed: Of a Poisson process.
         gaps_s: Gaps between requests; None: a Poisson process at the configuration's load.
+        requests: Number of requests of that process.
     """
     (model,) = problem.models
     rate_rps = sum(found.load_rps.values())
     if gaps_s is None:
-        gaps_s = np.random.default_rng(seed).exponential(1 / rate_rps, REQUESTS)
+        gaps_s = np.random.default_rng(seed).exponential(1 / rate_rps, requests)
     arrivals_s = np.cumsum(gaps_s)
     deployment = _deployment(model)
     timeline = Timeline(Environment())

@@ -54,6 +54,11 @@ _SILENT_S: Final = 2.0
 _MISSED_REPORTS: Final = 4
 """Usual intervals between an agent's reports after which it counts as silent."""
 
+_STEP_SILENT_S: Final = 6.0
+"""Silence of an agent that has a step to perform, after which its node is lost, s."""
+
+_LOOK_S: Final = 0.5
+
 _Unbooked = dict[str, tuple[inventory_pb2.GpuEnergy, datetime]]
 """Latest accounts of a node's GPUs by UUID, and their arrival times."""
 
@@ -81,22 +86,19 @@ class AgentSession:
         self._error: ServiceError | None = None
         self._closed = False
 
-    async def send(self, step: steps_pb2.Step) -> steps_pb2.StepResult:
-        """Send a step and wait for its result.
+    def send(self, step: steps_pb2.Step) -> asyncio.Future[steps_pb2.StepResult]:
+        """Send a step; return its result, which fails if the stream ends first.
 
         Raises:
-            Unavailable: The stream ended first.
+            Unavailable: The stream has ended.
         """
         if self._closed:
             raise Unavailable(f"the agent of node {self.node} is away")
-        result = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[steps_pb2.StepResult] = asyncio.get_running_loop().create_future()
         self._pending[step.step_id] = result
+        result.add_done_callback(lambda _: self._pending.pop(step.step_id, None))
         self._responses.put_nowait(planner_pb2.JoinResponse(step=step))
-        try:
-            answer: steps_pb2.StepResult = await result
-        finally:
-            self._pending.pop(step.step_id, None)
-        return answer
+        return result
 
     def hear(self, now_s: float) -> None:
         """Note the time of a message, monotonic, s."""
@@ -104,10 +106,13 @@ class AgentSession:
         known = math.isfinite(self._interval_s)
         self._interval_s = (self._interval_s + interval_s) / 2 if known else interval_s
 
+    def silent(self, now_s: float, least_s: float = _SILENT_S) -> bool:
+        """Return whether nothing has come for at least a while, and much longer than usual."""
+        return now_s - self.heard_s > max(least_s, _MISSED_REPORTS * self._interval_s)
+
     def left_s(self, now_s: float) -> float:
         """Return when the agent of an ended stream left: it may have been silent before."""
-        silent = now_s - self.heard_s > max(_SILENT_S, _MISSED_REPORTS * self._interval_s)
-        return self.heard_s if silent else now_s
+        return self.heard_s if self.silent(now_s) else now_s
 
     def resolve(self, result: steps_pb2.StepResult) -> None:
         """Deliver the result of a step; that of an older rollout's step is dropped."""
@@ -121,7 +126,7 @@ class AgentSession:
             return
         self._closed, self._error = True, error
         self._responses.put_nowait(None)
-        for waiting in self._pending.values():
+        for waiting in [*self._pending.values()]:
             if not waiting.done():
                 waiting.set_exception(Unavailable(f"the agent of node {self.node} went away"))
 
@@ -248,7 +253,8 @@ class AgentSessions:
     def give_up(self, unreachable: Collection[str]) -> None:
         """Give up the nodes whose workers no router reaches, and whose agents are silent.
 
-        An agent that is heard again joins again, with all that runs there.
+        An agent that is heard again joins again, with all that runs there. Where agents speak,
+        the workers are replaced after a while.
 
         Args:
             unreachable: Segments that no router reaches.
@@ -256,17 +262,29 @@ class AgentSessions:
         now_s = self._clock.monotonic()
         for node in self._fleet.unreachable(unreachable):
             session = self._sessions.get(node)
-            if session is not None:
-                if now_s - session.heard_s < _SILENT_S:
-                    continue
-                del self._sessions[node]
-                session.close(Unavailable(f"node {node} is silent, and no router reaches it"))
-            self._fleet.lose(node, now_s)
-            _log.warning("node lost: its agent is silent, and no router reaches it", node=node)
+            if session is None or now_s - session.heard_s >= _SILENT_S:
+                self._lose(node, "its agent is silent, and no router reaches it")
+        serving = self._fleet.serving()
+        replaceable = [each for each in serving if self._fleet.takes_over(each, now_s)]
+        for node in self._state.unreached.observe(unreachable, serving, replaceable, now_s):
+            why = "no router reaches workers that their agent reports as serving"
+            _log.warning(why, node=node, segments=len(self._state.unreached.given_up))
             self._state.changed.notify()
+
+    def _lose(self, node: str, why: str) -> None:
+        """Plan without a node from now on. An agent that is heard again joins again."""
+        session = self._sessions.pop(node, None)
+        if session is not None:
+            session.close(Unavailable(f"node {node} is lost: {why}"))
+        self._fleet.lose(node, self._clock.monotonic())
+        _log.warning(f"node lost: {why}", node=node)
+        self._state.changed.notify()
 
     async def perform(self, node: str, step: steps_pb2.Step, timeout_s: float) -> None:
         """Send a step to a node and wait for its result.
+
+        A node whose agent falls silent meanwhile is lost: its machine may be dead without an end
+        of its stream, and the next plan does without it.
 
         Raises:
             Unavailable: The node is unreachable, or became so before it answered.
@@ -278,12 +296,24 @@ class AgentSessions:
             raise Unavailable(f"the agent of node {node} is away")
         try:
             async with asyncio.timeout(timeout_s):
-                result = await session.send(step)
+                result = await self._answer(session, step)
         except TimeoutError:
             raise DeadlineExceeded(f"node {node} did not answer in {timeout_s:g} s") from None
         if not result.ok:
             message = plain(result.message) or "the agent does not say why"
             raise from_status(result.status, message)
+
+    async def _answer(self, session: AgentSession, step: steps_pb2.Step) -> steps_pb2.StepResult:
+        """Return the result of a step, unless the agent falls silent."""
+        result = session.send(step)
+        try:
+            while not result.done():
+                if session.silent(self._clock.monotonic(), _STEP_SILENT_S):
+                    self._lose(session.node, "its agent is silent while it has a step to perform")
+                await asyncio.wait({result}, timeout=_LOOK_S)
+            return await result
+        finally:
+            result.cancel()
 
     def book(self) -> None:
         """Book reported energy, of as many nodes as are due by now.

@@ -71,6 +71,7 @@ class RouterSessions:
         self._sums: dict[
             str, tuple[int, float]
         ] = {}  # sums over windows: answers, latency x answers
+        self._unreached = frozenset[str]()  # as of the last report
         self._return_by_s = self._restart_by_s = -math.inf
 
     def expect(self) -> None:
@@ -119,8 +120,10 @@ class RouterSessions:
             link.answers[model] = (sum(report.by_variant.get(model, {}).values()), latency_s)
             self._add(model, link.answers[model], 1)
         self._state.update_load(report)
-        if report.unreachable:
-            self._give_up(self._unreachable(now_s))
+        unreachable = self._unreachable(now_s)
+        if unreachable or self._unreached:
+            self._give_up(unreachable)
+        self._unreached = unreachable
         return report
 
     def _unreachable(self, now_s: float) -> frozenset[str]:

@@ -72,6 +72,7 @@ class Circumstances:
             missing: it has not changed within.
         fixed: Settings that plans depend on; empty: unknown.
         objective_by: Identity of the operator who ordered objective and strategy; "": unknown.
+        unreached: Running segments that are to be replaced: no router reaches them.
         cordoned: Nodes without plans, which cause no plan by themselves.
         absent: Variants omitted because no node has their file, as (model, variant).
         text_lengths: Observed usual lengths of texts by model; missing: those of the profiles.
@@ -87,6 +88,7 @@ class Circumstances:
     steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     fixed: FixedInputs = field(default_factory=dict)
     objective_by: str = ""
+    unreached: frozenset[str] = frozenset()
     cordoned: frozenset[str] = frozenset()
     absent: frozenset[tuple[str, str]] = frozenset()
     text_lengths: Mapping[str, TextLength] = field(default_factory=dict)

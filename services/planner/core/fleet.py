@@ -96,6 +96,7 @@ class Fleet:
         settings: Nodes of the deployment, those that joined without it, and removed ones with
             running segments.
         orders: Operators' orders about nodes, by name.
+        avoided: Nodes that are not to be planned on for now.
         owners: The node of each GPU, by UUID: the first that reported it, until it is forgotten.
         owners_revision: Increases with every change of them.
         revision: Increases with every change of a node, its GPUs or its segments.
@@ -112,6 +113,7 @@ class Fleet:
     ) -> None:
         self.settings = KnownNodes(settings, join)
         self.orders: dict[str, NodeOrder] = {}
+        self.avoided: frozenset[str] = frozenset()
         self.owners: dict[str, str] = {}
         self.owners_revision = 0
         self._removed: set[str] = set()
@@ -316,6 +318,14 @@ class Fleet:
             and all(each in segment_ids for each in member.routed.endpoints)
         ]
 
+    def serving(self) -> dict[str, Collection[str]]:
+        """Return the segments that connected agents report as serving, by node."""
+        return {
+            name: member.routed.endpoints.keys()
+            for name, member in self._members.items()
+            if member.routed is not None and member.left_s is None
+        }
+
     def lose(self, name: str, now_s: float) -> None:
         """Record that a node cannot be reached by anybody: plans are made without it at once."""
         member = self._members[name]
@@ -421,7 +431,7 @@ class Fleet:
 
     def _gpus(self, intensity: Mapping[str, float], now_s: float, *, wanted: bool) -> Iterator[Gpu]:
         for node in self.nodes(now_s):
-            leaves = node.name in self._removed or node.name in self.orders
+            leaves = any(node.name in names for names in (self._removed, self.orders, self.avoided))
             for here, gpu in zip(node.gpus, self._offer(node, intensity[node.zone]), strict=True):
                 if (here.wanted or leaves) == wanted:
                     yield gpu

@@ -85,7 +85,9 @@ class Observation(Circumstances):
                 (gpu.node, gpu.uuid): gpu.pool.type.name
                 for gpu in (*now.gpus, *(each for each in now.leaving if each.node in now.cordoned))
             },
-            segments=frozenset(run.spec for run in now.running),
+            segments=frozenset(
+                run.spec for run in now.running if run.spec.segment_id not in now.unreached
+            ),
             carbon_weight=now.objective.carbon_weight,
             leaving=frozenset((gpu.node, gpu.uuid) for gpu in now.leaving),
             **{each.name: getattr(now, each.name) for each in fields(Circumstances)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import pytest
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit import config
 from services.kit.backoff import Backoff
+from services.planner.core import unreached
 from tests.support.fake_agent import (
     Agent,
     Grid,
@@ -72,6 +73,22 @@ async def saying(
         router.call.cancel()
 
 
+@asynccontextmanager
+async def speaking(agent: Agent) -> AsyncIterator[None]:
+    """Report an agent's meters five times a second."""
+
+    async def repeat() -> None:
+        while True:
+            agent.meter(0.0)
+            await asyncio.sleep(0.2)
+
+    task = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
 def on_node(name: str) -> Callable[[planner_pb2.WatchResponse], bool]:
     """Return whether the active plan has segments, all on a node."""
     return lambda seen: (
@@ -109,17 +126,10 @@ async def test_a_node_that_shows_any_sign_of_life_keeps_its_place(
 ) -> None:
     """One router that is cut off, or workers that all crashed, are no lost machine."""
     a, b = Agent("node-a", ("GPU-1",)), Agent("node-b", ("GPU-2",))
-
-    async def speak() -> None:
-        while True:
-            if sign == "its agent speaks":
-                a.meter(0.0)
-            await asyncio.sleep(0.2)
-
     async with planner(slow_to_give_up(tmp_path, grid)) as stub, living(a, stub):
         await active(stub, 1)
-        speaking = asyncio.create_task(speak())
         async with (
+            speaking(a) if sign == "its agent speaks" else nullcontext(),
             living(b, stub),
             saying(stub, "r-2", lambda: [] if "router" in sign else list(a.segments)),
             saying(stub, "r-1", lambda: list(a.segments)),
@@ -128,7 +138,6 @@ async def test_a_node_that_shows_any_sign_of_life_keeps_its_place(
             await eventually(lambda: known_routers(stub) == {"r-1", "r-2"})
             await asyncio.sleep(3.0)
             newest = await plan(stub)
-            speaking.cancel()
 
     assert newest.version == 1
 
@@ -160,3 +169,35 @@ async def test_a_node_that_joins_ends_the_wait_after_a_failure(tmp_path: Path, g
             b = Agent("node-b", ("GPU-2",))
             async with living(b, stub):
                 await eventually(lambda: len(a.orders) + len(b.orders) > 1)
+
+
+async def test_workers_that_no_router_reaches_are_replaced_on_another_node(
+    tmp_path: Path, grid: Grid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their agent speaks and reports them as serving; it stops them once others serve."""
+    monkeypatch.setattr(unreached, "_PATIENCE_S", 0.5)
+    a, b = Agent("node-a", ("GPU-1",)), Agent("node-b", ("GPU-2",))
+    async with planner(slow_to_give_up(tmp_path, grid)) as stub, living(a, stub):
+        await active(stub, 1)
+        lost = list(a.segments)
+        async with speaking(a), living(b, stub), saying(stub, "r-1", lambda: lost):
+            after = await watch(stub, on_node("node-b"))
+            await eventually(lambda: not a.segments)
+            assert not after.plan.degraded
+
+
+async def test_a_plan_that_cannot_reach_a_free_node_is_made_again_without_it(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """The stream of a machine that died stays open; its agent sent its meters until then."""
+    a, b = Agent("node-a", ("GPU-1",)), Agent("node-b", ("GPU-2",))
+    a.gate.clear()
+    async with planner(slow_to_give_up(tmp_path, grid)) as stub, living(a, stub):
+        for _ in range(3):
+            a.meter(0.0)
+            await asyncio.sleep(0.1)
+        await eventually(lambda: len(a.orders) == 1)
+        async with living(b, stub):
+            after = await watch(stub, on_node("node-b"))
+
+    assert "node-a went away" in after.plan.reason

@@ -37,6 +37,7 @@ from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.strategies import BY_OBJECTIVE
 from services.planner.core.triggers import Kind, Trigger
+from services.planner.core.unreached import Unreached
 from services.planner.core.variant_blocklist import VariantBlocklist, absent_variants, offered
 
 _GRID_AWAITED_S: Final = 5.0
@@ -68,6 +69,7 @@ class ClusterState:
         signal: Age and recent range of the intensities.
         forecast: Intensity in the coming periods by zone, from the carbon service.
         blocklist: Variants that agents gave up on.
+        unreached: Segments that no router reaches.
         readings: Work counters of agents and routers.
         fixed: Settings that plans depend on.
         beliefs: Corrections of the profiles from live measurements.
@@ -97,6 +99,7 @@ class ClusterState:
     signal: GridSignal = field(default_factory=GridSignal)
     forecast: tuple[Period, ...] = ()
     blocklist: VariantBlocklist = field(default_factory=VariantBlocklist)
+    unreached: Unreached = field(default_factory=Unreached)
     readings: CounterReadings = field(default_factory=CounterReadings)
     fixed: FixedInputs = field(default_factory=dict)
     beliefs: Beliefs = field(default_factory=Beliefs)
@@ -406,10 +409,11 @@ class ClusterState:
         known = self.intensity_for_plans()
         if self.fleet.unsettled_s(now_s) > 0 or any(node.zone not in known for node in nodes):
             return None
+        self.fleet.avoided = self.unreached.avoided(now_s)
         gpus = self.fleet.gpus(known, now_s)
         if not gpus:
             return None
-        running = tuple(run for node in nodes for run in node.segments)
+        running = self.unreached.marked(run for node in nodes for run in node.segments)
         self.blocklist.learn(running, now_s)
         blocked = self.blocklist.names(now_s)
         absent = absent_variants(nodes, running)
@@ -449,6 +453,7 @@ class ClusterState:
             fixed=self.fixed,
             removed=self.removed,
             objective_by=self.objective_by,
+            unreached=self.unreached.given_up,
             cordoned=self.fleet.cordoned(),
             absent=absent,
             text_lengths=self.lengths.usual,
@@ -494,7 +499,9 @@ class ClusterState:
             now,
             gpus=self.fleet.gpus(intensity, now_s),
             leaving=self.fleet.leaving(intensity, now_s),
-            running=tuple(run for node in self.fleet.nodes(now_s) for run in node.segments),
+            running=self.unreached.marked(
+                run for node in self.fleet.nodes(now_s) for run in node.segments
+            ),
             shares=shares,
         )
 
