@@ -30,16 +30,21 @@ from services.router.adapters.planner_client import ConfigDigests, report_load, 
 from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
 from services.router.adapters.routing_file import RoutingFile
+from services.router.adapters.server_port import ServerPorts
 from services.router.adapters.tokens import TokenVerifier
 from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.receipt_watchers import ReceiptWatchers
-from services.router.core.model import ModelRoutes, RoutingTable
+from services.router.core.model import Instance, ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry, limits
 from services.router.core.quotas import Quotas
 from services.router.core.readiness import Readiness
+from services.router.core.server_pools import ServerPools
+from services.router.core.worker_port import WorkerPort
 from services.router.edge.app import edge
 from services.router.frontend.messages import transport_limit
+from services.router.picker.app import picker
+from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 from services.router.runtime.processes import LIVE, USED, run_several
 from services.router.servicer import INFERENCE, InferenceServicer, RouterServicer, add_inference
@@ -125,6 +130,18 @@ async def run_one(
         ) as server,
         router.streams,
         _batches(deployment) as batches,
+        router.ports,
+        picker(
+            deployment,
+            router.engine,
+            router.pools,
+            router.ports,
+            found=router.found,
+            intensity=router.intensity,
+            access=access,
+            clock=RealClock(),
+            grace_s=_GRACE_S,
+        ),
         edge(
             settings,
             router.engine,
@@ -181,11 +198,13 @@ class _Router:
             message_bytes=self._settings.worker_message_bytes,
         )
         self.streams = WorkerStreams(link, self._clock)
+        self.ports = ServerPorts(self._clock)
+        self.pools = ServerPools(deployment.models if self._settings.picker_listen else {})
         self._predictor = self._predictor_client(deployment)
         self._report_due = asyncio.Event()
         self.engine = Engine(
             ModelRegistry.at_start(deployment, self._carbon),
-            self.streams.connect,
+            self._connect,
             open_account=self._account,
             lengths=self._predictor,
             clock=self._clock,
@@ -203,6 +222,17 @@ class _Router:
         self._file = None if file is None else RoutingFile(file)
         self._reported_s = self._clock.monotonic()
         self._routed = asyncio.Event()
+        self._planned = self.engine.registry.table
+        self.intensity = self._carbon.intensity
+
+    def _connect(self, instance: Instance, listener: DecisionExecutor) -> WorkerPort:
+        opened = self.ports if self.pools.owns(instance.id) else self.streams
+        return opened.connect(instance, listener)
+
+    def found(self, model: str, pool: str, addresses: tuple[str, ...]) -> None:
+        """Take the addresses of a pool."""
+        if self.pools.found(model, pool, addresses):
+            self.engine.swap(self.pools.merged(self._planned))
 
     def _account(self, routes: ModelRoutes) -> Account:
         return Account(routes, self._carbon.intensity, self._settings.slo_windows_s, self._watchers)
@@ -273,26 +303,31 @@ class _Router:
     async def _restore(self, file: RoutingFile) -> None:
         """Use the saved routing table, unless a planner has sent one meanwhile."""
         table = await asyncio.to_thread(file.read)
-        if table is None or self.engine.registry.table.revision:
+        if table is None or self._planned.revision:
             return
         known = {routes.model for routes in table.models}
-        new = (each for each in self.engine.registry.table.models if each.model not in known)
-        self.engine.swap(replace(table, models=(*table.models, *new)))
+        new = (each for each in self._planned.models if each.model not in known)
+        self._swap(replace(table, models=(*table.models, *new)))
         self._routed.set()
         _log.info("serving by the last routing table", plan=table.plan_version)
 
     def _use(self, table: RoutingTable, planned: bool) -> None:
         """Use a table, unless the one in use supersedes it; acknowledge it at once."""
-        known = self.engine.registry.table
+        known = self._planned
         if not table.supersedes(known, planned=planned):
             _log.warning("a routing table is refused", term=table.term, revision=table.revision)
             return
         if table != known:
-            self.engine.swap(table)
+            self._swap(table)
             if self._file is not None:
                 self._file.put(table)
         self._routed.set()
         self._report_due.set()
+
+    def _swap(self, table: RoutingTable) -> None:
+        """Use a table of the planner's, with the servers of pools."""
+        self._planned = table
+        self.engine.swap(self.pools.merged(table))
 
     def _note(self, readiness: Readiness) -> None:
         self.engine.registry.readiness = readiness

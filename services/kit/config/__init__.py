@@ -75,6 +75,7 @@ from services.kit.config.section import (
     Positive,
     Section,
 )
+from services.kit.config.servers import ServerPool
 from services.kit.config.zones import Carbon, Replay, Zone
 from services.kit.net import is_loopback
 
@@ -136,6 +137,10 @@ class Router(Endpoint, DispatchRules):
             certificates the identity is "id:" and its `x-client-id`, or "ipv4:" and its host.
         token_listen: A second port, for inference clients that show a token (access.tokens)
             instead of a certificate; empty: none.
+        picker_listen: "host:port" where Envoy asks which server of a model with `servers` takes a
+            request (ext_proc); empty: nowhere. Callers have the role gateway.
+        picker_connection_requests: Requests of one connection of Envoy that may be open at a time:
+            each is a call for as long as its answer lasts.
         routing_file: Where the last routing table is kept: a router that restarts serves by it
             until a planner answers. Each router needs its own. Unset: it waits for a planner.
     """
@@ -162,6 +167,8 @@ class Router(Endpoint, DispatchRules):
     max_connection_requests: Annotated[int, Field(ge=1)] = 4096
     quotas: dict[Principal, Quota] = Field(default_factory=dict)
     token_listen: Address = ""
+    picker_listen: Address = ""
+    picker_connection_requests: Annotated[int, Field(ge=1)] = 65_536
     routing_file: Path | None = None
 
     @property
@@ -310,7 +317,8 @@ class Deployment(Section):
         """Zones of all nodes, including those that may still join."""
         if self.join is not None:
             return frozenset(self.carbon.zones)
-        return frozenset(node.zone for node in self.nodes.values())
+        pools = (pool.zone for _, pool in self._server_pools())
+        return frozenset((*(node.zone for node in self.nodes.values()), *pools))
 
     def joined(self, name: str, zone: str, address: str) -> Deployment:
         """Return the deployment with a joining node added to its nodes.
@@ -342,6 +350,7 @@ class Deployment(Section):
         if tokens is not None and not self.router.token_listen:
             yield "access.tokens: give router.token_listen, where they are shown"
         yield from self._missing_zones()
+        yield from self._servers_without_picker()
         for name, zone in self.carbon.zones.items():
             if self.mqtt is None and any(source.kind == "mqtt" for source in zone.sources):
                 yield f"carbon.zones.{name}.source: a topic needs a broker: give mqtt"
@@ -381,6 +390,7 @@ class Deployment(Section):
                 yield f"{where}.metrics", endpoint.metrics
         yield "router.token_listen", self.router.token_listen
         yield "router.http_listen", self.router.http_listen
+        yield "router.picker_listen", self.router.picker_listen
         for name, node in self.nodes.items():
             yield f"nodes.{name}.worker_host", f"{node.worker_host}:0"
 
@@ -425,11 +435,26 @@ class Deployment(Section):
             if node.zone not in self.carbon.zones and node.zone:
                 known = ", ".join(sorted(self.carbon.zones))
                 yield f"{name}.zone: no zone {node.zone!r}; carbon.zones has {known}"
+        for where, pool in self._server_pools():
+            if pool.zone not in self.carbon.zones:
+                known = ", ".join(sorted(self.carbon.zones))
+                yield f"{where}.zone: no zone {pool.zone!r}; carbon.zones has {known}"
+
+    def _server_pools(self) -> Iterator[tuple[str, ServerPool]]:
+        for model, settings in self.models.items():
+            for name, pool in settings.servers.items():
+                yield f"models.{model}.servers.{name}", pool
+
+    def _servers_without_picker(self) -> Iterator[str]:
+        """Require servers of whoever listens for a gateway."""
+        if self.router.picker_listen and not any(self._server_pools()):
+            yield "router.picker_listen: no model has servers to choose from: give models.*.servers"
 
     def _mixed_signals(self) -> Iterator[str]:
         """Require one signal of all nodes, as their carbon is added and compared."""
         by_signal: dict[str, str] = {}
         zones = {f"nodes.{name}.zone": node.zone for name, node in self.nodes.items()}
+        zones |= {f"{where}.zone": pool.zone for where, pool in self._server_pools()}
         if self.join is not None:  # nodes may join in any zone
             zones |= {f"carbon.zones.{zone}": zone for zone in self.carbon.zones}
         for where, zone in zones.items():

@@ -23,11 +23,12 @@ Role = Literal[
     "operator",
     "viewer",
     "gateway",
+    "autoscaler",
     "client",
 ]
 Principal = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^*\s]*\*?$")]
 
-_MANY = frozenset({"agent", "worker", "operator", "viewer", "gateway", "client"})
+_MANY = frozenset({"agent", "worker", "operator", "viewer", "gateway", "autoscaler", "client"})
 """Roles of more than one bearer: the last part of their identity names which."""
 
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from services.kit.config.access import ClientTls
 from services.kit.config.section import Address, Fraction, Name, NonNegative, Positive, Section
+from services.kit.config.servers import ServerPool
 from services.kit.mig import GPUS_TOGETHER
 
 _MIN_STAGES: Final = 2
@@ -620,6 +621,9 @@ class Model(RequestLimits):
         survive: Share of the demand that must still be served after the loss of any one GPU (with
             `spread: node`, of any one node). Plans add spare segments where there is room.
         variants: Variants by name.
+        servers: Pools of servers that run the model already, by name: requests reach them through a
+            gateway, whose endpoint picker the router is (`router.picker_listen`), and KEDA asks the
+            planner how many there should be. Empty: workers of plans serve the model.
     """
 
     slo: Slo
@@ -635,8 +639,10 @@ class Model(RequestLimits):
     spread: Spread | None = None
     survive: Fraction = 0.0
     variants: Annotated[dict[Name, Variant], Field(min_length=1)]
+    servers: Annotated[dict[Name, ServerPool], Field(max_length=64)] = Field(default_factory=dict)
 
     def _problems(self) -> Iterator[str]:
+        yield from self._problems_of_servers()
         for name in ("ttft_s", "tpot_s"):
             if getattr(self.slo, name) is None:
                 continue
@@ -651,3 +657,20 @@ class Model(RequestLimits):
                 "instance_choice: consolidated fills instances up to slo.tpot_s: set that, or "
                 "choose another"
             )
+
+    def _problems_of_servers(self) -> Iterator[str]:
+        for name, pool in self.servers.items():
+            where, variant = f"servers.{name}", self.variants.get(pool.variant)
+            if variant is None:
+                known = ", ".join(sorted(self.variants))
+                yield f"{where}.variant: no variant {pool.variant!r}; there are {known}"
+            elif variant.runtime.kind != "openai":
+                yield f"{where}.variant: its runtime must be openai, got {variant.runtime.kind}"
+            elif not (pool.addresses or pool.in_kubernetes or variant.runtime.address):
+                yield (
+                    f"{where}: give addresses, inference_pool, selector or service, or the variant "
+                    "runtime.address"
+                )
+        if self.servers and (self.hedge_after_s is not None or self.survive):
+            setting = "survive" if self.survive else "hedge_after_s"
+            yield f"{setting}: a request that a gateway has sent to a server goes to no second one"

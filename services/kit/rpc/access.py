@@ -121,6 +121,13 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "TraceSetting": _CHANGE,
         "LogSettings": _CHANGE,
     },
+    "envoy.service.ext_proc.v3.ExternalProcessor": {"Process": frozenset({"gateway"})},
+    "externalscaler.ExternalScaler": {
+        "IsActive": frozenset({"autoscaler"}),
+        "StreamIsActive": frozenset({"autoscaler"}),
+        "GetMetricSpec": frozenset({"autoscaler"}),
+        "GetMetrics": frozenset({"autoscaler"}),
+    },
     "grpc.health.v1.Health": {"Check": _ANYBODY, "List": _ANYBODY, "Watch": _ANYBODY},
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _SEE},
 }

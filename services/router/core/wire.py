@@ -39,6 +39,7 @@ class Head:
         max_tokens: The `max_tokens` parameter; 0 where absent or, for the worker, invalid.
         text_bytes: Not in the request: as of `core.model.Request`.
         adapter: Not in the request: the adapter of its model that it names; "": none.
+        only: Not in the request: endpoints of the instances that may answer it; None: any.
     """
 
     model_name: str
@@ -50,6 +51,7 @@ class Head:
     max_tokens: int = 0
     text_bytes: int = 0
     adapter: str = ""
+    only: frozenset[str] | None = None
 
     def limit_s(self, remaining_s: float | None, default_s: float) -> float:
         """Return the time limit of the request, s.

@@ -150,6 +150,8 @@ class Engine:
         pending = PendingRequest(request, receiver=receiver)
         if head.adapter:
             pending.refusals = dispatcher.without_adapter(head.adapter)
+        if head.only is not None:
+            pending.refusals = dispatcher.outside(head.only)
         account.stats.arrive(int(now_s + self._epoch_s))
         result = None
         try:

@@ -19,7 +19,7 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Final
 
-from services.kit.errors import DeadlineExceeded, NotFound, ServiceError
+from services.kit.errors import DeadlineExceeded, NotFound, ServiceError, Unavailable
 from services.kit.request_cost import Cost
 from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.admission import too_inaccurate
@@ -92,6 +92,11 @@ class Dispatcher(Hedging):
         """Return why each instance that has not loaded an adapter takes no request for it."""
         missing = NotFound(f"no instance that is left has the adapter {name!r} loaded")
         return {key: missing for key, each in self.states.items() if name not in each.adapters}
+
+    def outside(self, endpoints: Container[str]) -> Mapping[InstanceId, ServiceError]:
+        """Return why each instance but those at some endpoints takes no request for them."""
+        wrong = Unavailable("the gateway allows none of the servers that are left")
+        return {key: wrong for key in self.states if key.endpoint not in endpoints}
 
     @property
     def adapters(self) -> frozenset[str]:

@@ -1,0 +1,214 @@
+"""Servers behind a gateway: a request sent to one is a pick, which the gateway carries out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+
+from inference import grpc_service_pb2 as pb
+from services.kit.clock import Clock
+from services.kit.telemetry import logs
+from services.router.core.model import Instance, Request
+from services.router.core.worker_port import Hello, Result
+from services.router.runtime.decision_executor import DecisionExecutor
+
+PROBE_S: Final = 1.0
+"""Time between two looks at a server, s; at a silent one, too."""
+
+_PROBES: Final = 64  # at a time
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0)
+_TIMEOUTS: Final = 3  # in turn, after which a server that accepts connections is given up
+_UNWELL: Final = 500
+
+_METADATA: Final = pb.ModelMetadataResponse(
+    platform="openai",
+    inputs=[
+        pb.ModelMetadataResponse.TensorMetadata(name="text_input", datatype="BYTES", shape=[1])
+    ],
+    outputs=[
+        pb.ModelMetadataResponse.TensorMetadata(name="text_output", datatype="BYTES", shape=[1])
+    ],
+).SerializeToString()
+
+_log = logs.get("picker")
+
+
+class Pick:
+    """A gateway's request on its way to a server.
+
+    Attributes:
+        chosen: The server, once the core has chosen one; or why none was.
+        subset: Addresses that the gateway allows; None: all.
+        port: The server's port, once chosen.
+        number: Number of the request there.
+    """
+
+    __slots__ = ("chosen", "number", "port", "subset")
+
+    def __init__(self, subset: frozenset[str] | None) -> None:
+        self.chosen: asyncio.Future[Instance] = asyncio.get_running_loop().create_future()
+        self.subset = subset
+        self.port: ServerPort | None = None
+        self.number = 0
+
+    def allows(self, address: str) -> bool:
+        """Return whether the gateway allows a server, by address or by host alone."""
+        return self.subset is None or not self.subset.isdisjoint(
+            (address, address.rpartition(":")[0])
+        )
+
+
+class ServerPorts:
+    """The ports of all servers; enter it to open any, leave it to end them all.
+
+    Attributes:
+        picks: Open picks by the id of their request.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.picks: dict[str, Pick] = {}
+        self._clock = clock
+        self._tasks = asyncio.TaskGroup()
+        self._open: dict[str, ServerPort] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for port in tuple(self._open.values()):
+            port.close()
+        try:
+            await self._tasks.__aexit__(kind, error, traceback)
+        finally:
+            if self._session is not None:
+                await self._session.close()
+
+    def connect(self, instance: Instance, listener: DecisionExecutor) -> ServerPort:
+        """Return the port of a server, and begin to look at it."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=_PROBES, force_close=True)
+            self._session = aiohttp.ClientSession(
+                connector=connector, timeout=_TIMEOUT, trust_env=False
+            )
+        port = ServerPort(instance, listener, self.picks, self._session, self._clock)
+        port.task = self._tasks.create_task(port.run(), name=f"router.server[{instance.endpoint}]")
+        self._open[instance.endpoint] = port
+        port.task.add_done_callback(lambda _: self._forget(port))
+        return port
+
+    def suspect(self, address: str) -> None:
+        """Look at a server at once: the gateway went past it."""
+        if port := self._open.get(address):
+            port.look.set()
+
+    def _forget(self, port: ServerPort) -> None:
+        if self._open.get(port.instance.endpoint) is port:
+            del self._open[port.instance.endpoint]
+
+
+class ServerPort:
+    """One server: `WorkerPort`.
+
+    Attributes:
+        instance: The server.
+        task: Runs `run`; set by the one that starts it.
+        look: Set to look at the server at once.
+    """
+
+    task: asyncio.Task[None]
+
+    def __init__(
+        self,
+        instance: Instance,
+        listener: DecisionExecutor,
+        picks: Mapping[str, Pick],
+        session: aiohttp.ClientSession,
+        clock: Clock,
+    ) -> None:
+        self.instance = instance
+        self.look = asyncio.Event()
+        self._listener = listener
+        self._picks = picks
+        self._session = session
+        self._clock = clock
+        self._up = False
+        self._late = 0
+
+    def send(self, request: Request) -> None:
+        """Give a request's pick this server; refuse one that no gateway waits for."""
+        pick = self._picks.get(request.id)
+        if pick is not None and pick.allows(self.instance.endpoint) and not pick.chosen.done():
+            pick.port, pick.number = self, request.number
+            pick.chosen.set_result(self.instance)
+            return
+        refusal = Result(
+            request.number,
+            "FAILED_PRECONDITION" if pick is None else "UNAVAILABLE",
+            f"model {request.model!r} has servers of its own (models.{request.model}.servers):"
+            " requests reach them through their gateway"
+            if pick is None
+            else "the gateway does not allow this server",
+            reason="BEHIND_A_GATEWAY",
+        )
+        asyncio.get_running_loop().call_soon(self.finish, refusal)
+
+    def withdraw(self, number: int) -> None:
+        """Keep the credit: the end of the gateway's stream gives it back."""
+
+    def finish(self, result: Result) -> None:
+        """Report the end of a request: its credit is free."""
+        self._listener.results(self.instance, (result,))
+
+    def close(self) -> None:
+        """End the port for good."""
+        self.task.cancel()
+
+    async def run(self) -> None:
+        """Look at the server until cancelled."""
+        while True:
+            self._note(await self._why_not())
+            self.look.clear()
+            try:
+                async with asyncio.timeout(PROBE_S * random.uniform(0.9, 1.1)):  # noqa: S311
+                    await self.look.wait()
+            except TimeoutError:
+                continue
+
+    async def _why_not(self) -> str:
+        """Return why the server takes no requests; "": it does."""
+        try:
+            async with self._session.get(
+                f"http://{self.instance.endpoint}/health", allow_redirects=False
+            ) as answer:
+                self._late = 0
+                return f"HTTP {answer.status}" if answer.status >= _UNWELL else ""
+        except TimeoutError:
+            self._late += 1
+            return "it does not answer" if self._late >= _TIMEOUTS or not self._up else ""
+        except aiohttp.ClientError as error:
+            return f"{type(error).__name__}: {error}"
+
+    def _note(self, problem: str) -> None:
+        up = not problem
+        if up == self._up:
+            return
+        self._up = up
+        about = {"endpoint": self.instance.endpoint, "model": self.instance.model}
+        if up:
+            _log.info("the server takes requests", **about)
+            self._listener.hello(self.instance, Hello(self.instance.credits, _METADATA))
+        else:
+            _log.warning("the server takes no requests", why=problem, **about)
+            self._listener.draining(self.instance)

@@ -1,0 +1,145 @@
+"""The router's third address: Envoy asks here which server takes a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any
+
+from envoy_ext_proc.ext_proc_pb2_grpc import add_ExternalProcessorServicer_to_server
+from services.kit.clock import Clock
+from services.kit.config import Deployment, OpenAiRuntime
+from services.kit.rpc import Access, Limits, Serving, serving
+from services.kit.units import BYTES_PER_MIB
+from services.router.adapters.kubernetes import Cluster
+from services.router.adapters.server_port import ServerPorts
+from services.router.core.accounting.receipts import Answer, Intensity
+from services.router.core.server_pools import ServerPools
+from services.router.frontend.messages import transport_limit
+from services.router.picker.exchange import PickerParts
+from services.router.picker.servicer import (
+    EXTERNAL_PROCESSOR,
+    PickerServicer,
+    Profiles,
+    names,
+)
+from services.router.runtime.engine import Engine
+
+
+@asynccontextmanager
+async def picker(  # noqa: PLR0913 - one value per collaborator of the composition root
+    deployment: Deployment,
+    engine: Engine,
+    pools: ServerPools,
+    ports: ServerPorts,
+    *,
+    found: Callable[[str, str, tuple[str, ...]], None],
+    intensity: Intensity,
+    access: Access | None,
+    clock: Clock,
+    grace_s: float,
+) -> AsyncIterator[None]:
+    """Serve at `router.picker_listen` while the block runs, and find the servers of the pools.
+
+    Args:
+        deployment: The whole file.
+        engine: Chooses.
+        pools: The servers.
+        ports: Their ports.
+        found: Takes model, pool and the addresses of the pool, now and after each change.
+        intensity: Carbon intensity of a zone.
+        access: Who may call what; None: everybody everything.
+        clock: Time.
+        grace_s: Time that streams in progress have to end, s.
+    """
+    settings = deployment.router
+    if not settings.picker_listen:
+        yield
+        return
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+
+        def spawn(work: Coroutine[Any, Any, Answer | None]) -> asyncio.Task[Answer | None]:
+            return tasks.create_task(work)
+
+        profiles = Profiles(pools)
+        parts = PickerParts(
+            engine,
+            pools,
+            ports,
+            clock,
+            settings.max_request_bytes,
+            int(settings.max_queue_mib * BYTES_PER_MIB),
+            profiles.cost,
+            profiles.expected,
+            intensity,
+            spawn,
+            names(),
+        )
+        server = await stack.enter_async_context(
+            serving(
+                settings.picker_listen,
+                partial(add_ExternalProcessorServicer_to_server, PickerServicer(parts)),
+                (EXTERNAL_PROCESSOR,),
+                tls=deployment.identity("router"),
+                access=access,
+                grace_s=grace_s,
+                ready=False,
+                limits=Limits(
+                    message_bytes=transport_limit(settings.max_request_bytes),
+                    connections=settings.max_connections,
+                    streams=settings.picker_connection_requests,
+                    calls=settings.max_requests,
+                ),
+                shared_port=settings.processes > 1,
+                transport=deployment.rpc.transport,
+            )
+        )
+        async with _followed(deployment, pools, found, clock) as following:
+            ready = tasks.create_task(_report_ready(server, pools, following))
+            yield
+            ready.cancel()
+
+
+@asynccontextmanager
+async def _followed(
+    deployment: Deployment,
+    pools: ServerPools,
+    found: Callable[[str, str, tuple[str, ...]], None],
+    clock: Clock,
+) -> AsyncIterator[asyncio.Event]:
+    """Follow the addresses of every pool while the block runs; yield what is set at each change."""
+    changed = asyncio.Event()
+
+    def use(model: str, pool: str, addresses: tuple[str, ...]) -> None:
+        found(model, pool, addresses)
+        changed.set()
+
+    async with AsyncExitStack() as stack:
+        cluster = None
+        if any(pool.in_kubernetes for _, _, pool in pools.pools()):
+            cluster = await stack.enter_async_context(Cluster.reached())
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        following = []
+        for model, name, pool in pools.pools():
+            take = partial(use, model, name)
+            if pool.in_kubernetes and cluster is not None:
+                work = cluster.follow(pool, take, f"models.{model}.servers.{name}", clock)
+                following.append(tasks.create_task(work, name=f"router.servers[{model}/{name}]"))
+                continue
+            runtime = deployment.models[model].variants[pool.variant].runtime
+            own = (runtime.address,) if isinstance(runtime, OpenAiRuntime) else ()
+            take(pool.addresses or own)
+        yield changed
+        for task in following:
+            task.cancel()
+
+
+async def _report_ready(server: Serving, pools: ServerPools, changed: asyncio.Event) -> None:
+    """Report SERVING once the servers of every pool were looked for: there may be none yet."""
+    while not pools.looked:
+        changed.clear()
+        await changed.wait()
+    await server.set_ready(ready=True)
