@@ -145,11 +145,13 @@ class ServerPort:
         self._clock = clock
         self._up = False
         self._late = 0
+        self._held = 0
 
     def send(self, request: Request) -> None:
         """Give a request's pick this server; refuse one that no gateway waits for."""
         pick = self._picks.get(request.id)
         if pick is not None and pick.allows(self.instance.endpoint) and not pick.chosen.done():
+            self._held += 1
             pick.port, pick.number = self, request.number
             pick.chosen.set_result(self.instance)
             return
@@ -162,14 +164,17 @@ class ServerPort:
             else "the gateway does not allow this server",
             reason="BEHIND_A_GATEWAY",
         )
-        asyncio.get_running_loop().call_soon(self.finish, refusal)
+        report = self._listener.results
+        asyncio.get_running_loop().call_soon(report, self.instance, (refusal,))
 
     def withdraw(self, number: int) -> None:
         """Keep the credit: the end of the gateway's stream gives it back."""
 
     def finish(self, result: Result) -> None:
-        """Report the end of a request: its credit is free."""
+        """Report the end of a pick: its credit is free."""
+        self._held -= 1
         self._listener.results(self.instance, (result,))
+        self._leave()
 
     def close(self) -> None:
         """End the port for good."""
@@ -212,3 +217,9 @@ class ServerPort:
         else:
             _log.warning("the server takes no requests", why=problem, **about)
             self._listener.draining(self.instance)
+            self._leave()
+
+    def _leave(self) -> None:
+        """Report a server that is not there as away, once no gateway waits for its answers."""
+        if not (self._up or self._held):
+            self._listener.broken(self.instance, ())

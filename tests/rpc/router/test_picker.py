@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestServer
 from services.kit.config import Tls
 from services.kit.net import free_port
 from tests.support.certificates import issued
+from tests.support.frozen_link import linked
 from tests.support.openai_server import Counting
 from tests.support.router.envoy import ACCOUNT, PICK, binary, envoy
 from tests.support.router.router_client import status
@@ -36,6 +37,8 @@ class Gateway:
     servers: list[TestServer]
     faults: list[Path]
     session: aiohttp.ClientSession
+    way: AsyncExitStack
+    """Between Envoy and the picker; closed: as if the picker had been killed."""
 
     def address(self, index: int) -> str:
         return f"127.0.0.1:{self.servers[index].port}"
@@ -53,7 +56,13 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(
-    folder: Path, mode: dict[str, str], *, slots: int = 8, tls: Tls | None = None, **settings: Any
+    folder: Path,
+    mode: Mapping[str, str],
+    *,
+    slots: int = 8,
+    max_queue: int = 100,
+    tls: Tls | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """Run two servers, the router as their picker, and Envoy in front."""
     async with AsyncExitStack() as stack:
@@ -74,6 +83,7 @@ async def gateway(
         model = {
             "slo": {"latency_s": 30},
             "demand_rps": 1.0,
+            "max_queue": max_queue,
             "accuracy_unit": "win rate",
             "instance_choice": "least_expected_completion",
             "servers": {"here": pool},
@@ -92,10 +102,12 @@ async def gateway(
         )
         session = await stack.enter_async_context(aiohttp.ClientSession(trust_env=False))
         certificate = world.of("gateway", "envoy")
+        way = await stack.enter_async_context(AsyncExitStack())
+        link = await way.enter_async_context(linked(listen))
         url = await stack.enter_async_context(
-            envoy(folder, addresses, listen, mode, tls=certificate)
+            envoy(folder, addresses, link.address, mode, tls=certificate)
         )
-        found = Gateway(url, world, servers, faults, session)
+        found = Gateway(url, world, servers, faults, session, way)
 
         async def connected() -> bool:
             return await found.connected() == 2
@@ -139,7 +151,7 @@ async def test_pick_mode_holds_until_a_slot_is_free_and_gives_every_credit_back(
     tmp_path: Path,
 ) -> None:
     """Held requests wait in the router, are served in turn, and clients that leave free theirs."""
-    async with gateway(tmp_path, PICK, slots=2, max_queue=100) as here:
+    async with gateway(tmp_path, PICK, slots=2) as here:
         async with here.post(PROMPT) as answer:
             assert (await answer.json())["choices"][0]["text"] == " 3 4 5"
         assert answer.headers["cinquefoil-variant"] == "fp16"
@@ -216,19 +228,19 @@ async def test_refusals_subset_and_a_spoofed_header(tmp_path: Path) -> None:
 async def test_servers_that_end_and_a_picker_that_ends(tmp_path: Path) -> None:
     """A dead server gets no request; a dead picker fails none and cuts none in pick mode."""
     async with gateway(tmp_path, PICK) as here:
+        gone = here.address(0)
         await here.servers[0].close()
         assert [await read(here) for _ in range(8)] == [200] * 8  # the list has the other one
 
         async def one_left() -> bool:
             found = {each.endpoint: each for each in (await status(here.world)).instances}
-            return found[here.address(0)].draining
+            return not found[gone].connected
 
         await until(one_left, 20)
         assert await read(here) == 200
         here.faults[1].write_text("pause")
         streamed = await here.post(PROMPT | {"stream": True})
-        here.world.task.cancel()
-        await asyncio.gather(here.world.task, return_exceptions=True)
+        await here.way.aclose()
         here.faults[1].unlink()
         assert (await streamed.text()).endswith("data: [DONE]\n\n")
         assert [await read(here) for _ in range(8)] == [200] * 8
