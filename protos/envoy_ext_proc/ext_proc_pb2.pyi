@@ -131,7 +131,7 @@ class ProcessingRequest(_message.Message):
 
     @_builtins.property
     def attributes(self) -> _containers.MessageMap[_builtins.str, _struct_pb2.Struct]:
-        """Attributes that the filter was told to send, by the filter's name."""
+        """Attributes that the filter is set to send, by the filter's name."""
 
     @_builtins.property
     def protocol_config(self) -> Global___ProtocolConfiguration:
@@ -403,7 +403,7 @@ class BodyMutation(_message.Message):
     STREAMED_RESPONSE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def streamed_response(self) -> Global___StreamedBodyResponse:
-        """A piece of the body as it goes on; only with FULL_DUPLEX_STREAMED."""
+        """A piece of the body for the receiver; only with FULL_DUPLEX_STREAMED."""
 
     def __init__(
         self,

@@ -137,7 +137,7 @@ class Router(Endpoint, DispatchRules):
             certificates the identity is "id:" and its `x-client-id`, or "ipv4:" and its host.
         token_listen: A second port, for inference clients that show a token (access.tokens)
             instead of a certificate; empty: none.
-        picker_listen: "host:port" where Envoy asks which server of a model with `servers` takes a
+        picker_listen: "host:port" where Envoy learns which server of a model with `servers` takes a
             request (ext_proc); empty: nowhere. Callers have the role gateway.
         picker_connection_requests: Requests of one connection of Envoy that may be open at a time:
             each is a call for as long as its answer lasts.
@@ -446,7 +446,7 @@ class Deployment(Section):
                 yield f"models.{model}.servers.{name}", pool
 
     def _servers_without_picker(self) -> Iterator[str]:
-        """Require servers of whoever listens for a gateway."""
+        """Require servers where the router listens for a gateway."""
         if self.router.picker_listen and not any(self._server_pools()):
             yield "router.picker_listen: no model has servers to choose from: give models.*.servers"
 

@@ -622,8 +622,8 @@ class Model(RequestLimits):
             `spread: node`, of any one node). Plans add spare segments where there is room.
         variants: Variants by name.
         servers: Pools of servers that run the model already, by name: requests reach them through a
-            gateway, whose endpoint picker the router is (`router.picker_listen`), and KEDA asks the
-            planner how many there should be. Empty: workers of plans serve the model.
+            gateway, whose endpoint picker the router is (`router.picker_listen`), and KEDA learns
+            from the planner how many there should be. Empty: workers of plans serve the model.
     """
 
     slo: Slo

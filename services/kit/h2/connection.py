@@ -555,7 +555,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             if not number or number > self.last_stream:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "RST_STREAM of no stream")
             stream = self.streams.get(number)
-            if stream is None or self.loop.time() - stream.moved_s < _RAPID_S:
+            if stream is None or self.is_rapid(stream):
                 self.lose_patience("RST_STREAM")
             if stream is None:
                 self.reset_after_end(number)
@@ -677,6 +677,10 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
     def regain_patience(self) -> None:
         """Count a message sent: a client that gets answers may also withdraw requests."""
         self.impatience = max(0.0, self.impatience - 1.0)
+
+    def is_rapid(self, stream: Streams) -> bool:
+        """Return whether a call was withdrawn before it could bring anything."""
+        return self.loop.time() - stream.moved_s < _RAPID_S
 
     def ping_answered(self, payload: bytes) -> None:
         """Note the answer to a PING."""

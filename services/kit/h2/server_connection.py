@@ -320,6 +320,13 @@ class ServerConnection(HandlingSide):
             else:
                 self._begin(stream, stream.message)
 
+    def is_rapid(self, stream: Call) -> bool:
+        """Return whether a call was withdrawn at once, and unanswered.
+
+        Envoy ends each of its calls to an external processor by a reset, once it was answered.
+        """
+        return not stream.opened and super().is_rapid(stream)
+
     def stream_reset(self, stream: Call, code: int, *, by_peer: bool = True) -> None:
         """End a call whose caller has gone, or has broken the protocol."""
         if by_peer:

@@ -1,4 +1,4 @@
-"""What a pool's servers run on, as profiles need it."""
+"""Slices of the servers of a pool, as profiles need them."""
 
 from services.kit.config import ServerPool
 from services.kit.hardware import gpu_types

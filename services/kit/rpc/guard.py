@@ -129,8 +129,10 @@ class _Call:
     def _status(self, error: BaseException | None, code: object) -> str:
         if error is None or isinstance(error, grpc.aio.AbortError):
             return code.name if isinstance(code, grpc.StatusCode) else "OK"
-        if not isinstance(error, Exception):
-            return "CANCELLED"
+        if not isinstance(
+            error, Exception
+        ):  # the caller resets; a handler may know that it is done
+            return "OK" if code is grpc.StatusCode.OK else "CANCELLED"
         meant = _meant(error, self._context)
         return "INTERNAL" if meant is None else meant.status
 

@@ -62,7 +62,10 @@ class AnswerReader:
         whole, self._held = held[:end], held[end:]
         if len(self._held) > MOST_HELD_BYTES:
             whole, self._held = held, b""
-        return self._take_events(whole, now_s, last=last)
+        passed, ending = self._take_events(whole, now_s, last=last)
+        if self.ended and self._held:
+            ending, self._held = ending + self._held, b""
+        return passed, ending
 
     def usage(self) -> Usage:
         """Return the tokens: as the server stated them, else its events."""

@@ -1,4 +1,4 @@
-"""The router's third address: Envoy asks here which server takes a request."""
+"""The router's third address: there Envoy learns which server takes a request."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ Write = Callable[[bytes], Awaitable[None]]
 
 @dataclass(eq=False)
 class PickerParts:
-    """What all exchanges share.
+    """Collaborators of all exchanges.
 
     Attributes:
         engine: Chooses.
@@ -149,21 +149,24 @@ class Exchange:
             case _:
                 raise InvalidArgument.at("request", "required: one of ext_proc's kinds")
 
-    def close(self) -> None:
-        """Give the credit back: Envoy needs nothing more, or its client has gone."""
+    def close(self) -> bool:
+        """Give the credit back: Envoy needs nothing more, or its client has gone.
+
+        Returns:
+            Whether an answer was seen to its end, as far as Envoy shows it.
+        """
         pick, self._pick = self._pick, None
         self._quota.close()
         self._parts.bodies_left += self._reserved
         self._reserved = 0
         if pick is None:
-            return
+            return False
         self._parts.ports.picks.pop(self._request_id, None)
-        task = self._task
         if pick.port is None:
-            if task is not None:
-                task.cancel()
-        elif not self._settled:
-            self._settle_at_end(pick)
+            if self._task is not None:
+                self._task.cancel()
+            return False
+        return self._settled or self._settle_at_end(pick)
 
     # ---- the request ---------------------------------------------------------------------------
 
@@ -204,7 +207,7 @@ class Exchange:
             await self._choose(ended=True)
 
     async def _choose(self, *, ended: bool) -> None:
-        """Wait for a server and name it; then the body goes on, where it passes here."""
+        """Wait for a server and name it; then the body follows, where it passes here."""
         parts = self._parts
         head, body = await self._request()
         client = self._client()
@@ -388,22 +391,23 @@ class Exchange:
         if pick.port is not None:
             pick.port.finish(Result(pick.number, status, why, cost=cost))
 
-    def _settle_at_end(self, pick: Pick) -> None:
-        """Settle a request whose stream has ended, by what was seen of its answer."""
+    def _settle_at_end(self, pick: Pick) -> bool:
+        """Settle a request whose stream has ended; return whether its answer was complete."""
         if self._status >= _SERVER_ERROR:
             self._settle(pick, None, "INTERNAL", f"the server answered HTTP {self._status}")
-            return
+            return True
         passes = self._modes.response_body_mode != pb.NONE
         if self._status and (self._whole or not passes):
             self._settle(pick, None)
-            return
+            return True
         why = "CANCELLED", "the client has gone"
         if self._task is None or self._task.done():
             self._settle(pick, None, *why)
-            return
+            return False
         # Once the core knows, so that it learns no latency from the answer that was not wanted.
         self._task.add_done_callback(lambda _: self._settle(pick, None, *why))
         self._task.cancel()
+        return False
 
     def _chosen(self) -> Instance | None:
         pick = self._pick

@@ -9,6 +9,8 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, Final
 
+import grpc
+
 from envoy_ext_proc import ext_proc_pb2 as pb
 from envoy_ext_proc.ext_proc_pb2_grpc import ExternalProcessorServicer
 from services.kit.config import Model
@@ -28,7 +30,7 @@ EXTERNAL_PROCESSOR: Final = pb.DESCRIPTOR.services_by_name["ExternalProcessor"].
 
 
 class Profiles:
-    """What answers of the pools' servers cost, by the profiles of their variants."""
+    """Costs of answers of the pools' servers, by the profiles of their variants."""
 
     def __init__(self, pools: ServerPools) -> None:
         self._pools = pools
@@ -78,7 +80,9 @@ class PickerServicer(ExternalProcessorServicer):
 
     parts: PickerParts
 
-    async def Process(self, request_iterator: AsyncIterator[Any], context: Any) -> None:
+    async def Process(  # type: ignore[override]  # it sends with context.write
+        self, request_iterator: AsyncIterator[pb.ProcessingRequest], context: Any
+    ) -> None:
         """Choose the server of one HTTP request, and see its answer as far as Envoy shows it."""
         if self.parts.engine.closing.is_set():  # the gateway fails open, or has another picker
             raise Unavailable("this router is shutting down", reason="DRAINING")
@@ -91,4 +95,5 @@ class PickerServicer(ExternalProcessorServicer):
                     await context.write(messages.refusal(error))
                     return
         finally:
-            exchange.close()
+            if exchange.close():
+                context.set_code(grpc.StatusCode.OK)

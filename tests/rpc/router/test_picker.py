@@ -1,4 +1,4 @@
-"""The endpoint picker behind an unmodified Envoy: both modes, streams, clients that leave, failures."""
+"""The endpoint picker behind an unmodified Envoy: modes, streams, clients that leave, failures."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def read(here: Gateway, **headers: str) -> int:
 
 
 async def test_refusals_subset_and_a_spoofed_header(tmp_path: Path) -> None:
-    """A hint is obeyed, a client's own destination is not; what cannot be is said with its field."""
+    """A hint is obeyed, a client's own destination is not; errors name their field."""
     async with gateway(tmp_path, PICK, slots=1, max_queue=1) as here:
         for index in range(2):
             hint = here.address(index)
@@ -246,7 +246,7 @@ async def test_servers_that_end_and_a_picker_that_ends(tmp_path: Path) -> None:
         assert [await read(here) for _ in range(8)] == [200] * 8
 
 
-async def test_only_a_gateway_may_ask(tmp_path: Path) -> None:
+async def test_only_a_gateway_may_call(tmp_path: Path) -> None:
     """Under mutual TLS, Envoy needs the role gateway; without it, it is refused, and fails open."""
     bearers = ("router", "planner", "carbon", "gateway/envoy", "client/mallory", "operator/test")
     tls = issued(tmp_path / "pki", *bearers)
@@ -258,7 +258,9 @@ async def test_only_a_gateway_may_ask(tmp_path: Path) -> None:
         addresses = [here.address(0), here.address(1)]
         wrong = here.world.of("client", "mallory")
         before = (await status(here.world)).accepted
-        async with envoy(tmp_path, addresses, listen, PICK, tls=wrong) as url:
-            async with here.session.post(f"{url}/v1/completions", json=PROMPT) as answer:
-                assert answer.status == 200
+        async with (
+            envoy(tmp_path, addresses, listen, PICK, tls=wrong) as url,
+            here.session.post(f"{url}/v1/completions", json=PROMPT) as answer,
+        ):
+            assert answer.status == 200
         assert (await status(here.world)).accepted == before

@@ -97,7 +97,7 @@ async def _ready(url: str, process: asyncio.subprocess.Process) -> None:
     raise RuntimeError(f"envoy ended with {process.returncode}")
 
 
-def config(
+def config(  # noqa: PLR0917 - one value per line of the file
     port: int,
     admin: int,
     servers: Sequence[str],
