@@ -14,7 +14,9 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2, worker_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.predictor.v1 import predictor_pb2
 from cinquefoil.router.v1 import router_pb2
+from envoy_ext_proc import ext_proc_pb2
 from inference import grpc_service_pb2
+from keda import externalscaler_pb2
 from services.kit.config import Access as Settings
 from services.kit.errors import PermissionDenied, Unauthenticated
 from services.kit.rpc.access import (
@@ -37,6 +39,8 @@ FILES = (
     predictor_pb2,
     router_pb2,
     grpc_service_pb2,
+    ext_proc_pb2,
+    externalscaler_pb2,
 )
 APPLY = "/cinquefoil.planner.v1.PlannerService/Apply"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
