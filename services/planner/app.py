@@ -7,12 +7,14 @@ import math
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import grpc
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
+from keda.externalscaler_pb2_grpc import add_ExternalScalerServicer_to_server
 from services.kit.backoff import Backoff
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
@@ -25,6 +27,7 @@ from services.planner.adapters import carbon_client, mqtt
 from services.planner.adapters.store import Store, open_store
 from services.planner.assembly import Planner
 from services.planner.control.deployment_in_force import InForce
+from services.planner.scaler import EXTERNAL_SCALER, KedaScaler
 from services.planner.servicer import PlannerServicer
 
 if TYPE_CHECKING:
@@ -49,7 +52,10 @@ _USED = (
     "tls*",
     "access*",
 )
-_SERVICES = (planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,)
+_SERVICES = (
+    planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,
+    EXTERNAL_SCALER,
+)
 
 
 async def run(
@@ -106,9 +112,12 @@ async def _lead(
         Deposed: Another planner leads.
     """
     tls, servicer = deployment.identity("planner"), PlannerServicer()
+    scaler = KedaScaler(servicer)
     async with AsyncExitStack() as clients, AsyncExitStack() as stack:
         if deployment.planner.standby:
-            server = await clients.enter_async_context(_served(deployment, servicer, health))
+            server = await clients.enter_async_context(
+                _served(deployment, servicer, scaler, health)
+            )
         store = await _opened(stack, deployment, stop)
         if store is None:
             return
@@ -126,7 +135,7 @@ async def _lead(
                 servicer.planner = planner
                 if not deployment.planner.standby:
                     server = await clients.enter_async_context(
-                        _served(deployment, servicer, health)
+                        _served(deployment, servicer, scaler, health)
                     )
                 await server.set_ready(ready=True)
                 if started is not None:
@@ -135,6 +144,7 @@ async def _lead(
                 lease.cancel()
         finally:
             servicer.drain()
+            scaler.drain()
             await clients.aclose()  # no call may find the database closed
         await planner.account_writer.save()
         await planner.history.save()
@@ -163,12 +173,20 @@ async def _opened(
 
 
 def _served(
-    deployment: Deployment, servicer: PlannerServicer, health: HealthServicer
+    deployment: Deployment,
+    servicer: PlannerServicer,
+    scaler: KedaScaler,
+    health: HealthServicer,
 ) -> AbstractAsyncContextManager[Serving]:
     """Serve while the block runs: NOT_SERVING, until this planner leads and says so."""
+
+    def register(server: grpc.aio.Server) -> None:
+        add_PlannerServiceServicer_to_server(servicer, server)
+        add_ExternalScalerServicer_to_server(scaler, server)
+
     return serving(
         deployment.planner.listen,
-        partial(add_PlannerServiceServicer_to_server, servicer),
+        register,
         _SERVICES,
         tls=deployment.identity("planner"),
         access=Access.of(deployment),

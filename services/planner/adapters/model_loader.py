@@ -30,6 +30,7 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
             replicas_min=model.replicas_min,
             spread=model.spread,
             survive=model.survive,
+            servers=model.servers,
             variants=tuple(
                 Variant(
                     variant_name,

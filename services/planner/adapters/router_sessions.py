@@ -79,6 +79,11 @@ class RouterSessions:
         self._return_by_s = self._state.clock.monotonic() + _RETURN_S
 
     @property
+    def connected(self) -> bool:
+        """A router reports its load now."""
+        return bool(self._links)
+
+    @property
     def served(self) -> bool:
         """At least one router is connected, or may be about to return."""
         by_s = max(self._return_by_s, self._restart_by_s)

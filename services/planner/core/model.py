@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from cinquefoil.gpuagent.v1.records import Performance, Placement, SegmentSpec, SliceProfile
 from cinquefoil.planner.v1.records import Dispersion
-from services.kit.config import Objective, PlacementRule, Spread
+from services.kit.config import Objective, PlacementRule, ServerPool, Spread
 from services.kit.mig import Geometry
 from services.kit.power_limits import PROCESSORS_W
 from services.kit.profiles.core.language import TokenTimes
@@ -216,6 +216,7 @@ class Model:
         slo_first_token_s: Objective of the time to the first token, s.
         slo_token_s: Objective of the mean time between tokens, s.
         dispersion: Burstiness of its load.
+        servers: Pools of servers that answer it instead of segments, by name.
     """
 
     name: str
@@ -230,6 +231,7 @@ class Model:
     slo_first_token_s: float = math.inf
     slo_token_s: float = math.inf
     dispersion: Dispersion = POISSON
+    servers: Mapping[str, ServerPool] = field(default_factory=dict)
 
     @property
     def best(self) -> Variant:

@@ -258,7 +258,8 @@ class ClusterState:
         usual: Mapping[str, TextLength],
         promised: Mapping[str, TextLength],
     ) -> tuple[Model, ...]:
-        believed = corrected(with_lengths(models, usual, promised), self.beliefs)
+        planned = [model for model in models if not model.servers]
+        believed = corrected(with_lengths(planned, usual, promised), self.beliefs)
         return offered(believed, now.blocked, now.absent)
 
     def _lengthen(self) -> None:
@@ -417,7 +418,8 @@ class ClusterState:
         self.blocklist.learn(running, now_s)
         blocked = self.blocklist.names(now_s)
         absent = absent_variants(nodes, running)
-        models = offered(self.models, blocked, absent)
+        planned = tuple(model for model in self.models if not model.servers)
+        models = offered(planned, blocked, absent)
         if not models:
             return None
         demand_rps = self.demand_rps()

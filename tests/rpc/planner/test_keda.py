@@ -1,0 +1,153 @@
+"""KEDA's external scaler: a client by KEDA's own contract, as its operator calls it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from keda import externalscaler_pb2 as pb
+from keda.externalscaler_pb2_grpc import ExternalScalerStub
+from services.kit import config
+from services.kit.net import free_port
+from services.kit.rpc import dial
+from tests.support.certificates import issued
+from tests.support.fake_agent import Grid, deployment, planner
+from tests.support.planner.planner_client import Router, eventually, known_routers
+
+POOL = {"variant": "v", "gpu": "a100-40gb", "zone": "Z", "slots": 8, "replicas_min": 0}
+
+
+def scaled(folder: Path, grid: Grid, **pools: dict[str, Any]) -> config.Deployment:
+    """Digits by servers of others: parked after a second without requests."""
+    found = deployment(folder, grid.port)
+    model = config.Model.model_validate(
+        {
+            "slo": {"latency_s": 20},
+            "demand_rps": 1,
+            "demand_min_rps": 0,
+            "variants": {
+                "v": {
+                    "accuracy": 98,
+                    "load_s": 5,
+                    "profile": {"kind": "language", "parameters_b": 8},
+                    "runtime": {"kind": "openai", "address": "127.0.0.1:1"},
+                }
+            },
+            "servers": {name: POOL | each for name, each in (pools or {"here": {}}).items()},
+        }
+    )
+    settings = found.planner.model_copy(update={"listen": f"127.0.0.1:{free_port()}"})
+    return found.model_copy(update={"models": {"digits": model}, "planner": settings})
+
+
+def ref(**metadata: str) -> pb.ScaledObjectRef:
+    given = {"model": "digits", "scalerAddress": "cinquefoil-planner:8461", **metadata}
+    return pb.ScaledObjectRef(name="vllm", namespace="models", scalerMetadata=given)
+
+
+@asynccontextmanager
+async def keda(made: config.Deployment) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(made.planner.listen) as channel:
+        yield ExternalScalerStub(channel)
+
+
+async def replicas(scaler: Any, of: pb.ScaledObjectRef) -> int:
+    """Return what the HPA would want, by the metric and its target, as KEDA reads them."""
+    (spec,) = (await scaler.GetMetricSpec(of)).metricSpecs
+    request = pb.GetMetricsRequest(scaledObjectRef=of, metricName=spec.metricName)
+    (found,) = (await scaler.GetMetrics(request)).metricValues
+    assert found.metricValueFloat == found.metricValue
+    return round((found.metricValueFloat or found.metricValue) / spec.targetSizeFloat)
+
+
+async def code_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), str(caught.value.details())
+
+
+async def test_replicas_follow_the_load_down_to_zero_and_the_first_request_wakes_at_once(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """Without a router's reports there is no number; KEDA then keeps what there is."""
+    made = scaled(tmp_path, grid)
+    grid.intensity.publish(100.0)
+    async with planner(made) as stub, keda(made) as scaler:
+        code, why = await code_of(scaler.IsActive(ref()))
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert "no router reports" in why or "not known yet" in why
+        router = Router(stub)
+        router.say(0, arrivals=200)
+        await eventually(lambda: known_routers(stub) == {"r-1"})
+        assert await replicas(scaler, ref()) > 1
+        assert (await scaler.IsActive(ref())).result
+        pushed: asyncio.Queue[bool] = asyncio.Queue()
+
+        async def listen() -> None:
+            async for each in scaler.StreamIsActive(ref()):
+                pushed.put_nowait(each.result)
+
+        task = asyncio.create_task(listen())
+        async with asyncio.timeout(20):
+            assert await pushed.get()
+            router.say(0, arrivals=0)
+            assert not await pushed.get()  # parked: nothing for scale_down_s
+            assert await replicas(scaler, ref()) == 0
+            assert not (await scaler.IsActive(ref())).result
+            router.say(0, arrivals=1, window_s=0.2)
+            assert await pushed.get()
+        assert await replicas(scaler, ref()) >= 1
+        task.cancel()
+        router.call.cancel()
+
+
+async def test_what_a_trigger_names_wrongly_is_said_with_what_there_is(
+    tmp_path: Path, grid: Grid
+) -> None:
+    made = scaled(tmp_path, grid, near={}, far={"replicas_max": 3})
+    grid.intensity.publish(100.0)
+    async with planner(made), keda(made) as scaler:
+        missing = await code_of(scaler.GetMetricSpec(pb.ScaledObjectRef()))
+        unknown = await code_of(scaler.GetMetricSpec(ref(model="other")))
+        unsaid = await code_of(scaler.IsActive(ref()))
+        wrong = await code_of(scaler.IsActive(ref(pool="there")))
+        metric = pb.GetMetricsRequest(scaledObjectRef=ref(pool="far"), metricName="other")
+        other = await code_of(scaler.GetMetrics(metric))
+
+    assert missing == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "metadata.model: required; there are: digits",
+    )
+    assert unknown[0] is grpc.StatusCode.NOT_FOUND
+    assert "digits" in unknown[1]
+    assert unsaid == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "metadata.pool: required; digits has far, near",
+    )
+    assert wrong[0] is grpc.StatusCode.NOT_FOUND
+    assert "far, near" in wrong[1]
+    assert "cinquefoil-replicas" in other[1]
+
+
+async def test_only_an_autoscaler_may_call(tmp_path: Path, grid: Grid) -> None:
+    """By mutual TLS, as KEDA's `tlsClientCert`: other roles are refused."""
+    pki = issued(tmp_path / "pki", "planner", "operator/ada", "autoscaler/keda", "viewer/eve")
+    found = scaled(tmp_path, grid)
+    made = found.model_copy(update={"tls": pki, "access": config.Access()})
+    async with planner(made):
+        for role, name, expected in (
+            ("autoscaler", "keda", None),
+            ("viewer", "eve", grpc.StatusCode.PERMISSION_DENIED),
+        ):
+            async with dial(made.planner.listen, pki.of(role, name)) as channel:
+                call = ExternalScalerStub(channel).GetMetricSpec(ref())
+                if expected is None:
+                    assert (await call).metricSpecs
+                else:
+                    assert (await code_of(call))[0] is expected
