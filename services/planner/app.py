@@ -112,8 +112,12 @@ async def _lead(
         Deposed: Another planner leads.
     """
     tls, servicer = deployment.identity("planner"), PlannerServicer()
-    scaler = KedaScaler(servicer)
     async with AsyncExitStack() as clients, AsyncExitStack() as stack:
+        others = None
+        if deployment.planner.standby:
+            expected = deployment.expected("planner")
+            others = await stack.enter_async_context(dial(deployment.planner.dials, tls, expected))
+        scaler = KedaScaler(servicer, others)
         if deployment.planner.standby:
             server = await clients.enter_async_context(
                 _served(deployment, servicer, scaler, health)

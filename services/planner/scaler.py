@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import grpc
+
 from keda import externalscaler_pb2 as pb
-from keda.externalscaler_pb2_grpc import ExternalScalerServicer
+from keda.externalscaler_pb2_grpc import ExternalScalerServicer, ExternalScalerStub
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.planner.assembly import Planner
 from services.planner.core.model import Model
@@ -28,18 +30,25 @@ EXTERNAL_SCALER: Final = pb.DESCRIPTOR.services_by_name["ExternalScaler"].full_n
 
 _HOLDS_S: Final = 1.0
 _LOOK_S: Final = 0.1
+_PASSED: Final = ("cinquefoil-passed-on", "1")
+_ONCE: Final[Mapping[str, Any]] = {"timeout": 5.0, "metadata": (_PASSED,)}
 _PREFIX: Final = re.compile(r"^s\d+-")
 
 
 class KedaScaler(ExternalScalerServicer):
     """Answers KEDA.
 
+    KEDA keeps one connection, to whichever planner its name led to first: one that does not lead
+    passes calls on to the one that does.
+
     Args:
         leading: Knows the objects of the planner, where it leads.
+        others: To the planner that leads; None: there is one planner.
     """
 
-    def __init__(self, leading: PlannerServicer) -> None:
+    def __init__(self, leading: PlannerServicer, others: grpc.aio.Channel | None = None) -> None:
         self._leading = leading
+        self._leader: Any = None if others is None else ExternalScalerStub(others)
         self._drained = False
         self._known: dict[str, tuple[float, Replicas]] = {}
 
@@ -51,12 +60,19 @@ class KedaScaler(ExternalScalerServicer):
 
     async def IsActive(self, request: pb.ScaledObjectRef, context: Any) -> pb.IsActiveResponse:
         """Return whether any server is wanted."""
+        if leader := self._passed_to(context):
+            passed: pb.IsActiveResponse = await leader.IsActive(request, **_ONCE)
+            return passed
         return pb.IsActiveResponse(result=await self._wanted(request) > 0)
 
     async def StreamIsActive(
         self, request: pb.ScaledObjectRef, context: Any
     ) -> AsyncIterator[pb.IsActiveResponse]:
         """Send whether any server is wanted: now, and at each change."""
+        if leader := self._passed_to(context):
+            async for each in leader.StreamIsActive(request, metadata=_ONCE["metadata"]):
+                yield each
+            raise Unavailable("the planner that led has gone", reason="STANDS_BY")
         planner, said = self._planner, None
         while not self._drained:
             seen = planner.state.changed.count
@@ -71,6 +87,9 @@ class KedaScaler(ExternalScalerServicer):
         self, request: pb.ScaledObjectRef, context: Any
     ) -> pb.GetMetricSpecResponse:
         """Return the one metric."""
+        if leader := self._passed_to(context):
+            passed: pb.GetMetricSpecResponse = await leader.GetMetricSpec(request, **_ONCE)
+            return passed
         self._chosen(request.scalerMetadata)
         spec = pb.MetricSpec(metricName=METRIC, targetSize=1, targetSizeFloat=1.0)
         return pb.GetMetricSpecResponse(metricSpecs=[spec])
@@ -79,6 +98,9 @@ class KedaScaler(ExternalScalerServicer):
         self, request: pb.GetMetricsRequest, context: Any
     ) -> pb.GetMetricsResponse:
         """Return how many servers are wanted."""
+        if leader := self._passed_to(context):
+            passed: pb.GetMetricsResponse = await leader.GetMetrics(request, **_ONCE)
+            return passed
         if _PREFIX.sub("", request.metricName) != METRIC:
             raise NotFound(
                 f"no metric {request.metricName!r}; the only one is {METRIC}", field="metricName"
@@ -88,6 +110,15 @@ class KedaScaler(ExternalScalerServicer):
             metricName=request.metricName, metricValue=count, metricValueFloat=float(count)
         )
         return pb.GetMetricsResponse(metricValues=[value])
+
+    def _passed_to(self, context: Any) -> Any:
+        """Return the leader's stub, for a call that another planner may answer; None: it is ours.
+
+        Where no planner leads, calls come back here: they are passed on once.
+        """
+        if self._leading.planner is not None or _PASSED in (context.invocation_metadata() or ()):
+            return None
+        return self._leader
 
     @property
     def _planner(self) -> Planner:

@@ -33,6 +33,8 @@ _CHANGE: Final = frozenset({"operator"})
 _INFER: Final = frozenset({"client", "gateway", "operator", "batch"})
 _BATCH: Final = frozenset({"client", "gateway", "operator", "router"})
 """Routers pass on what clients want of the batch service."""
+_SCALE: Final = frozenset({"autoscaler", "planner"})
+"""A planner that stands by passes on what KEDA calls."""
 _LOOK: Final = _INFER | {"viewer"}
 _ANYBODY: Final = frozenset({"*"})
 
@@ -123,10 +125,10 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     },
     "envoy.service.ext_proc.v3.ExternalProcessor": {"Process": frozenset({"gateway"})},
     "externalscaler.ExternalScaler": {
-        "IsActive": frozenset({"autoscaler"}),
-        "StreamIsActive": frozenset({"autoscaler"}),
-        "GetMetricSpec": frozenset({"autoscaler"}),
-        "GetMetrics": frozenset({"autoscaler"}),
+        "IsActive": _SCALE,
+        "StreamIsActive": _SCALE,
+        "GetMetricSpec": _SCALE,
+        "GetMetrics": _SCALE,
     },
     "grpc.health.v1.Health": {"Check": _ANYBODY, "List": _ANYBODY, "Watch": _ANYBODY},
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _SEE},

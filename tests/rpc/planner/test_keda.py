@@ -16,6 +16,7 @@ from keda.externalscaler_pb2_grpc import ExternalScalerStub
 from services.kit import config
 from services.kit.net import free_port
 from services.kit.rpc import dial
+from services.planner.app import run
 from tests.support.certificates import issued
 from tests.support.fake_agent import Grid, deployment, planner
 from tests.support.planner.planner_client import Router, eventually, known_routers
@@ -63,7 +64,7 @@ async def replicas(scaler: Any, of: pb.ScaledObjectRef) -> int:
     request = pb.GetMetricsRequest(scaledObjectRef=of, metricName=spec.metricName)
     (found,) = (await scaler.GetMetrics(request)).metricValues
     assert found.metricValueFloat == found.metricValue
-    return round((found.metricValueFloat or found.metricValue) / spec.targetSizeFloat)
+    return int((found.metricValueFloat or found.metricValue) / spec.targetSizeFloat)
 
 
 async def code_of(call: Any) -> tuple[grpc.StatusCode, str]:
@@ -133,6 +134,36 @@ async def test_what_a_trigger_names_wrongly_is_said_with_what_there_is(
     assert wrong[0] is grpc.StatusCode.NOT_FOUND
     assert "far, near" in wrong[1]
     assert "cinquefoil-replicas" in other[1]
+
+
+async def test_a_planner_that_stands_by_passes_calls_on_to_the_one_that_leads(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """KEDA keeps the connection that it has."""
+    addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(2))
+    found, stop = scaled(tmp_path, grid), asyncio.Event()
+    leads, waits = (
+        found.model_copy(
+            update={
+                "planner": found.planner.model_copy(
+                    update={"listen": each, "address": addresses, "standby": True}
+                )
+            }
+        )
+        for each in addresses
+    )
+    grid.intensity.publish(100.0)
+    async with keda(waits) as scaler, planner(leads) as stub:
+        standby = asyncio.create_task(run(waits, stop), name="standby")
+        router = Router(stub)
+        router.say(0, arrivals=200)
+        await eventually(lambda: known_routers(stub) == {"r-1"})
+        async with grpc.aio.insecure_channel(waits.planner.listen) as channel:
+            await channel.channel_ready()
+        assert await replicas(scaler, ref()) > 1
+        router.call.cancel()
+        stop.set()
+        await standby
 
 
 async def test_only_an_autoscaler_may_call(tmp_path: Path, grid: Grid) -> None:
