@@ -28,7 +28,7 @@ CUSTOM = {"ServiceMonitor"}  # kinds that Kubernetes does not define
 OLDEST = {"claim-values.yaml": "1.34"}  # else what the chart says; the first with ResourceClaims
 NEWEST = kubernetes_validate.latest_version()
 HEALTH_PORT = 8471
-ADDRESSES = "listen", "metrics", "http_listen", "token_listen"
+ADDRESSES = "listen", "metrics", "http_listen", "token_listen", "picker_listen"
 
 Object = dict[str, Any]
 
@@ -316,7 +316,7 @@ RBAC = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 def test_the_chart_requests_one_right_where_a_label_of_nodes_is_read_and_else_for_none() -> None:
     """To get nodes, for the agents' account only; the other pods keep theirs."""
     for name in CASES:
-        if name != "zone-label-values.yaml":
+        if name not in {"zone-label-values.yaml", "servers-values.yaml"}:
             assert not RBAC & {each["kind"] for each in objects_of(name)}
     objects = objects_of("zone-label-values.yaml")
     (role,), (binding,) = of_kind(objects, "ClusterRole"), of_kind(objects, "ClusterRoleBinding")
@@ -328,6 +328,32 @@ def test_the_chart_requests_one_right_where_a_label_of_nodes_is_read_and_else_fo
     for component, _, spec in pods(objects):
         own = "green-cinquefoil-agent" if component == "agent" else "green-cinquefoil"
         assert spec["serviceAccountName"] == own
+
+
+def test_a_router_reads_what_its_pools_name_and_nothing_else() -> None:
+    """Pods of an InferencePool here, slices of a Service there; only the router has the token."""
+    objects = objects_of("servers-values.yaml")
+    rules = {
+        role["metadata"]["namespace"]: {
+            rule["resources"][0]: (rule["apiGroups"][0], tuple(rule["verbs"]))
+            for rule in role["rules"]
+        }
+        for role in of_kind(objects, "Role")
+    }
+    read = ("get", "list", "watch")
+
+    assert rules == {
+        "ai": {"pods": ("", read), "inferencepools": ("inference.networking.k8s.io", read)},
+        "models": {"endpointslices": ("discovery.k8s.io", read)},
+    }
+    for binding in of_kind(objects, "RoleBinding"):
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == ("green-cinquefoil-router", "ai")
+    for component, _, spec in pods(objects):
+        mounted = {each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+        of_router = component == "router"
+        assert (spec["serviceAccountName"] == "green-cinquefoil-router") is of_router
+        assert ("/var/run/secrets/kubernetes.io/serviceaccount" in mounted) is of_router
 
 
 def test_who_reads_the_zone_has_no_capability_though_the_agent_has() -> None:

@@ -39,6 +39,28 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- if and .Values.front.enabled (include "cinquefoil.tokens" .) }}yes{{ end }}
 {{- end }}
 
+{{/* Not empty: a model has servers of its own, whose gateway calls the router's picker. */}}
+{{- define "cinquefoil.picker" -}}
+{{- range .Values.config.models }}{{ if .servers }}yes{{ end }}{{ end }}
+{{- end }}
+
+{{/* What the router reads of the API server, as JSON: {namespace: {resource: group}}. */}}
+{{- define "cinquefoil.discovered" -}}
+{{- $found := dict -}}
+{{- range .Values.config.models }}
+  {{- range .servers }}
+    {{- if or .inference_pool .selector .service }}
+      {{- $namespace := .namespace | default $.Release.Namespace }}
+      {{- $read := get $found $namespace | default dict }}
+      {{- if .service }}{{ $_ := set $read "endpointslices" "discovery.k8s.io" }}{{ else }}{{ $_ := set $read "pods" "" }}{{ end }}
+      {{- if .inference_pool }}{{ $_ := set $read "inferencepools" "inference.networking.k8s.io" }}{{ end }}
+      {{- $_ := set $found $namespace $read }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
 {{/* cinquefoil.yaml: values.config, and what only the chart can know. */}}
 {{- define "cinquefoil.config" -}}
 {{- $full := include "cinquefoil.fullname" . -}}
@@ -67,6 +89,7 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- end }}
 {{- $_ := set $set.router "http_listen" "0.0.0.0:8466" -}}
 {{- if include "cinquefoil.tokens" . }}{{ $_ := set $set.router "token_listen" "0.0.0.0:8474" }}{{ end -}}
+{{- if include "cinquefoil.picker" . }}{{ $_ := set $set.router "picker_listen" "0.0.0.0:8475" }}{{ end -}}
 {{- $_ := set $set.router "routing_file" (printf "%s/routes.json" $state) -}}
 {{- with $set.batch }}
   {{- $_ := set . "http_listen" "0.0.0.0:8469" }}
@@ -184,6 +207,9 @@ ports:
   {{- if include "cinquefoil.tokens" .root }}
   - {name: tokens, containerPort: 8474}
   {{- end }}
+  {{- if include "cinquefoil.picker" .root }}
+  - {name: picker, containerPort: 8475}
+  {{- end }}
   {{- end }}
   {{- if eq .component "batch" }}
   - {name: http, containerPort: 8469}
@@ -210,6 +236,9 @@ resources:
 volumeMounts:
   {{- include "cinquefoil.mounts" . | nindent 2 }}
   - {name: state, mountPath: /var/lib/cinquefoil/state}
+  {{- if .token }}
+  - {name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+  {{- end }}
   {{- with $values.extraVolumeMounts }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- end }}
 
@@ -248,6 +277,9 @@ volumeMounts:
 - {name: http, port: 8466, targetPort: http}
 {{- if and (include "cinquefoil.tokens" .root) (not .root.Values.front.enabled) }}
 - {name: tokens, port: 8474, targetPort: tokens}
+{{- end }}
+{{- if include "cinquefoil.picker" .root }}
+- {name: picker, port: 8475, targetPort: picker, appProtocol: http2}
 {{- end }}
 {{- end }}
 {{- if eq .component "batch" }}
