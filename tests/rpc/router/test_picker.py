@@ -14,12 +14,12 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
+from benchmarks.picker.envoy import ACCOUNT, PICK, binary, envoy
 from services.kit.config import Tls
 from services.kit.net import free_port
 from tests.support.certificates import issued
 from tests.support.frozen_link import linked
 from tests.support.openai_server import Counting
-from tests.support.router.envoy import ACCOUNT, PICK, binary, envoy
 from tests.support.router.router_client import status
 from tests.support.router.router_service import World, running, until
 

@@ -47,7 +47,7 @@ ACCOUNT: Final = {
 
 
 @asynccontextmanager
-async def envoy(
+async def envoy(  # noqa: PLR0913 - one value per fact of a gateway
     folder: Path,
     servers: Sequence[str],
     picker: str,
@@ -97,7 +97,7 @@ async def _ready(url: str, process: asyncio.subprocess.Process) -> None:
     raise RuntimeError(f"envoy ended with {process.returncode}")
 
 
-def config(  # noqa: PLR0917 - one value per line of the file
+def config(  # noqa: PLR0913, PLR0917 - one value per line of the file
     port: int,
     admin: int,
     servers: Sequence[str],
