@@ -171,7 +171,7 @@ def _picking(mode: Mapping[str, str], timeout_s: float) -> list[Any]:
         "failure_mode_allow": True,
         "processing_mode": mode,
         "response_attributes": ["upstream.address"],
-        "message_timeout": f"{timeout_s}s",
+        "message_timeout": f"{timeout_s:g}s",
         "metadata_options": {
             "forwarding_namespaces": {"untyped": ["envoy.lb", "envoy.lb.subset_hint"]},
             "receiving_namespaces": {"untyped": ["envoy.lb"]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 
 from keda import externalscaler_pb2 as pb
 from keda.externalscaler_pb2_grpc import ExternalScalerStub
@@ -19,6 +21,7 @@ from services.kit.rpc import dial
 from services.planner.app import run
 from tests.support.certificates import issued
 from tests.support.fake_agent import Grid, deployment, planner
+from tests.support.paths import ROOT
 from tests.support.planner.planner_client import Router, eventually, known_routers
 
 POOL = {"variant": "v", "gpu": "a100-40gb", "zone": "Z", "slots": 8, "replicas_min": 0}
@@ -164,6 +167,28 @@ async def test_a_planner_that_stands_by_passes_calls_on_to_the_one_that_leads(
         router.call.cancel()
         stop.set()
         await standby
+
+
+async def test_the_trigger_of_the_documents_scales_the_pool_of_the_documents(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """docs/beside.md: its deployment file, and its ScaledObject's metadata."""
+    text = (ROOT / "docs/beside.md").read_text()
+    blocks = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    (file,) = (each for each in blocks if "models" in each)
+    (scaled_object,) = (each for each in blocks if each.get("kind") == "ScaledObject")
+    (trigger,) = scaled_object["spec"]["triggers"]
+    documented = config.Deployment.model_validate(file)
+    found = scaled(tmp_path, grid)
+    made = found.model_copy(update={"models": documented.models})
+    async with planner(made), keda(made) as scaler:
+        metadata = trigger["metadata"]
+        (spec,) = (
+            await scaler.GetMetricSpec(pb.ScaledObjectRef(scalerMetadata=metadata))
+        ).metricSpecs
+
+    assert trigger["type"] == "external-push"
+    assert spec.targetSizeFloat == 1
 
 
 async def test_only_an_autoscaler_may_call(tmp_path: Path, grid: Grid) -> None:
