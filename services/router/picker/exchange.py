@@ -49,7 +49,6 @@ from services.router.runtime.engine import Engine
 FALLBACKS: Final = 4
 """Servers that are named beside the chosen one."""
 
-FAIRNESS: Final = "x-gateway-inference-fairness-id"
 _WHOLE: Final = "/v1/chat/completions"
 _SERVER_ERROR: Final = 500
 _DEFAULT_RETRY_S: Final = 1.0
@@ -291,7 +290,7 @@ class Exchange:
 
     def _client(self) -> Callable[[], str]:
         headers = self._headers
-        name = headers.get(FAIRNESS) or headers.get(CLIENT_ID) or ""
+        name = headers.get(messages.FAIRNESS) or headers.get(CLIENT_ID) or ""
         return lambda: f"id:{name[:256]}"
 
     async def _infer(

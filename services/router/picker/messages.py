@@ -13,16 +13,23 @@ from pydantic_core import to_json
 from envoy_ext_proc import ext_proc_pb2 as pb
 from services.kit.errors import ServiceError
 from services.kit.http.statuses import STATUSES, TOO_LARGE
+from services.kit.rpc.client_identity import CLIENT_ID
 from services.router.edge.openai_messages import error_form
 
 DESTINATION: Final = "x-gateway-destination-endpoint"
 """Header, and key of the metadata, that names the servers to try, in order."""
+
+FAIRNESS: Final = "x-gateway-inference-fairness-id"
+"""Header that names the client for turns and quotas."""
 
 _NAMESPACE: Final = "envoy.lb"
 _SUBSET: Final = ("envoy.lb.subset_hint", f"{DESTINATION}-subset")
 _SERVED: Final = f"{DESTINATION}-served"
 _FILTER: Final = "envoy.filters.http.ext_proc"
 _UPSTREAM: Final = "upstream.address"
+_READ: Final = frozenset(
+    (":path", ":status", "content-type", "content-encoding", CLIENT_ID, FAIRNESS)
+)
 _PIECE_BYTES: Final = 62_000
 """Of a body at a time: Envoy takes 64 KiB."""
 
@@ -109,10 +116,11 @@ def with_headers(kind: str, headers: Mapping[str, str]) -> bytes:
 
 
 def headers_of(message: pb.HttpHeaders) -> dict[str, str]:
-    """Return headers by name; of several of one name the last."""
+    """Return the headers that are read, by name; of several of one name the last."""
     return {
         each.key: (each.raw_value or each.value.encode()).decode(errors="replace")
         for each in message.headers.headers
+        if each.key in _READ
     }
 
 
