@@ -149,7 +149,9 @@ async def _trust(folder: Path, addresses: list[str], count: int) -> dict[str, An
     async with ways.through_envoy(folder, addresses, PICK, "own") as way:
         statuses = await _sent(way.url, _body(_SHORT, 100), count, _AT_A_TIME)
         failed = sum(status != 200 for status in statuses)
-        return {"case": f"{count:,} short requests", "failed": failed, "in flight after": 0}
+        async with _session() as session:
+            left = await _pending(session, way.status)
+        return {"case": f"{count:,} short requests", "failed": failed, "in flight after": left}
 
 
 async def _ends(folder: Path, addresses: list[str], count: int) -> list[dict[str, Any]]:
@@ -157,16 +159,20 @@ async def _ends(folder: Path, addresses: list[str], count: int) -> list[dict[str
     async with ways.through_envoy(folder, addresses, PICK, "own") as way:
         body = _body(_STREAM, 1_000)
         async with _session() as session:
-            tasks = []
+            tasks, failed = list[asyncio.Task[int]](), 0
             for index in range(count // 4):
                 tasks.append(asyncio.create_task(_status(session, way.url, body)))
                 if len(tasks) >= _AT_A_TIME or index == count // 4 - 1:
                     for task in tasks[::10]:
                         task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
+                    ended = await asyncio.gather(*tasks, return_exceptions=True)
+                    failed += sum(isinstance(each, int) and each != 200 for each in ended)
                     tasks = []
-            left = {"case": "a tenth of the clients leaves", "failed": 0}
-            left["in flight after"] = await _pending(session, way.status)
+            left = {
+                "case": "a tenth of the clients leaves",
+                "failed": failed,
+                "in flight after": await _pending(session, way.status),
+            }
             streams = [
                 asyncio.create_task(_status(session, way.url, body)) for _ in range(_STREAMS)
             ]
@@ -177,7 +183,7 @@ async def _ends(folder: Path, addresses: list[str], count: int) -> list[dict[str
         killed = {
             "case": "picker killed, streams open, and after",
             "failed": sum(status != 200 for status in statuses),
-            "in flight after": 0,
+            "in flight after": None,
         }
         return [left, killed]
 
