@@ -7,7 +7,7 @@ import json
 import ssl
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,11 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from benchmarks.attacks.wire import head
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config import Tls
+from services.kit.h2.frames import PREFACE, RESET, SETTINGS, UINT32, frame
 from services.kit.http import slow_clients
 from services.kit.net import free_port
 from tests.rpc.router.test_openai import repeated, texts
@@ -302,3 +304,61 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(front: Front) ->
         return await shown() != before
 
     await until(renewed, 20)
+
+
+FLOOD = 2000
+
+
+async def test_honest_clients_go_on_beside_floods(front: Front) -> None:
+    """Rapid resets, calls without messages, heads of 64 KiB and slow bodies: 99 of 100 answered."""
+    await front.world.route(await front.world.worker("a"))
+    bearer = ("authorization", f"Bearer {front.token}".encode())
+    calls = [head(stream, INFER, bearer) for stream in range(1, 2 * FLOOD, 2)]
+    resets = [
+        call + frame(RESET, 0, stream, UINT32.pack(8))
+        for stream, call in zip(range(1, 2 * FLOOD, 2), calls, strict=True)
+    ]
+    large = head(1, INFER, ("x", b"y" * 15_000), ("z", b"y" * 15_000))
+    slow = b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n"
+    greeting = PREFACE + frame(SETTINGS, 0, 0)
+    floods = {
+        "h2": [greeting + b"".join(each) for each in (resets, calls, [large])],
+        "http/1.1": [slow],
+    }
+    over = asyncio.Event()
+
+    async def flood(protocol: str, sent: bytes) -> None:
+        reader, writer = await front.connected(protocol)
+        with closing(writer), suppress(ConnectionError, ssl.SSLError):
+            writer.write(sent)
+            reading = asyncio.create_task(reader.read(-1))
+            ended = asyncio.create_task(over.wait())
+            await asyncio.wait((reading, ended), return_when=asyncio.FIRST_COMPLETED)
+            for task in (reading, ended):
+                task.cancel()
+            await asyncio.wait((reading, ended))
+
+    async with asyncio.TaskGroup() as tasks:
+        for protocol, forms in floods.items():
+            for sent in 5 * forms:
+                tasks.create_task(flood(protocol, sent))
+        good = await _honest(front, 100)
+        over.set()
+
+    assert good >= 198
+
+
+async def _honest(front: Front, count: int) -> int:
+    """Infer by gRPC and by HTTP in turns, and return how many answers were right."""
+    good = 0
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
+    async with front.channel() as channel, front.http() as client:
+        stub = GRPCInferenceServiceStub(channel)
+        for number in range(count):
+            with suppress(grpc.aio.AioRpcError):
+                answer = await stub.ModelInfer(infer_request(name=str(number)), timeout=20)
+                good += answer.id == str(number)
+            with suppress(httpx.HTTPError):
+                reply = await client.post("/v2/models/digits/infer", json=body)
+                good += reply.status_code == 200
+    return good
