@@ -720,8 +720,8 @@ def borders() -> dict[str, Border]:
             partial(in_file, _verifier),
             [_token()[1]],
             units=(*_JSON_UNITS, b'{"kty":"oct","k":"AA"},'),
-            cpu_s_per_byte=4e-6,  # each key is made: an issuer has few
-            memory_per_byte=100,
+            cpu_s_per_byte=200e-9,  # each key is made, of at most 256; a MiB at most is read
+            memory_per_byte=40,
         ),
         "onnx": Border(
             partial(in_file, load_onnx),

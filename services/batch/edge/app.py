@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp import BodyPartReader, MultipartReader, StreamReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 from pydantic_core import from_json, to_json
 
@@ -23,7 +24,7 @@ from services.batch.edge.documents import (
 )
 from services.batch.runtime.desk import Desk, Owner, check_purpose
 from services.kit.config import BatchService
-from services.kit.errors import DeadlineExceeded, InvalidArgument, NotFound
+from services.kit.errors import DeadlineExceeded, InvalidArgument, NotFound, ServiceError
 from services.kit.http.context import HttpContext
 from services.kit.http.guard import Guard
 from services.kit.http.server import serving_http
@@ -40,6 +41,7 @@ _MOST_JSON: Final = 64 * 2**10
 _PIECE_BYTES: Final = 256 * 2**10
 _LONGEST_FIELD: Final = 1024
 _MOST_PARTS: Final = 16
+_MOST_LINES: Final = 1024
 _SILENT_S: Final = 10.0
 
 
@@ -119,20 +121,22 @@ class BatchApi:
             raise InvalidArgument.at("body", "must be multipart/form-data with `file`, `purpose`")
         owner, purpose, file = _owner(request), "", None
         try:
-            async for part in _parts(await request.multipart()):
+            content = cast("StreamReader", _FewLines(request.content))
+            reader = MultipartReader(request.headers, content)
+            async for part in _parts(reader):
                 if part.name == "purpose":
                     purpose = await _text(part)
                 elif part.name == "file" and file is None:
                     file = await self._desk.upload(owner, part.filename or "", _pieces(part))
-        except (ValueError, AssertionError) as error:
-            raise InvalidArgument.at("body", f"damaged: {error}") from None
+            check_purpose(purpose)
+        except (ValueError, AssertionError, HttpProcessingError, ServiceError) as error:
+            if file is not None:
+                await self._desk.delete(owner, file.id)
+            if isinstance(error, ServiceError):
+                raise
+            raise InvalidArgument.at("body", f"damaged: {str(error)[:200]}") from None
         if file is None:
             raise InvalidArgument.at("file", "required")
-        try:
-            check_purpose(purpose)
-        except InvalidArgument:
-            await self._desk.delete(owner, file.id)
-            raise
         return _json(file_document(file))
 
     async def _files(self, request: web.Request) -> web.Response:
@@ -224,6 +228,30 @@ def _limit(request: web.Request, most: int) -> int:
     if not given.isdecimal() or int(given[:9]) > most:
         raise InvalidArgument.at("limit", f"must be 1 to {most}, got {given[:20]!r}")
     return int(given)
+
+
+class _FewLines:
+    """Content of a form whose lines outside its parts are counted: aiohttp passes over any number.
+
+    Args:
+        content: It.
+    """
+
+    def __init__(self, content: StreamReader) -> None:
+        self._content, self._left = content, _MOST_LINES
+        self.read, self.at_eof = content.read, content.at_eof
+        self.unread_data = content.unread_data
+
+    async def readline(self, **given: Any) -> bytes:
+        """Return the next line.
+
+        Raises:
+            ValueError: There are too many.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"more than {_MOST_LINES} lines outside the parts")
+        return await self._content.readline(**given)
 
 
 async def _parts(reader: MultipartReader) -> AsyncIterator[BodyPartReader]:

@@ -14,6 +14,10 @@ import yaml
 MAX_CHARACTERS: Final = 8 * 2**20
 MAX_VALUES: Final = 250_000
 """Values of a document, what aliases repeat counted each time: a node of a deployment has 20."""
+_MAX_MARKS: Final = 4 * MAX_VALUES
+"""Commas, colons, brackets and lines: a value has one at least, and takes 4 us and 400 bytes before
+it can be counted."""
+
 MAX_DEPTH: Final = 200
 _LONGEST_NUMBER: Final = 400
 
@@ -32,6 +36,8 @@ def read(text: str) -> tuple[Any, yaml.Node | None]:
     """
     if len(text) > MAX_CHARACTERS:
         raise _refused(f"{len(text)} characters, where at most {MAX_CHARACTERS} are read", 0)
+    if (marks := sum(map(text.count, ",:[{\n"))) > _MAX_MARKS:
+        raise _refused(f"{marks} commas, colons, brackets and lines; {_MAX_MARKS} are read", 0)
     _check_depth(text)
     loader = _LOADER(text)
     try:

@@ -25,6 +25,10 @@ _ALGORITHMS: Final = frozenset(
 _LEAST_RSA_BITS: Final = 2048
 _CURVES: Final = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 
+_MOST_BYTES: Final = 2**20
+_MOST_KEYS: Final = 256
+"""An issuer has a few; each takes up to .1 ms to be made."""
+
 _LONGEST_TOKEN: Final = 8192
 _LONGEST_SUBJECT: Final = 256
 _MOST_KNOWN: Final = 4096
@@ -105,7 +109,18 @@ class TokenVerifier:
         path = self._settings.jwks_file
         try:
             self._read_ns = path.stat().st_mtime_ns
-            entries = json.loads(path.read_text(encoding="utf-8"))["keys"]
+            with path.open("rb") as file:
+                document = file.read(_MOST_BYTES + 1)
+            if len(document) > _MOST_BYTES:
+                raise FailedPrecondition(
+                    f"access.tokens.jwks_file: {path}: at most {_MOST_BYTES} bytes are read"
+                )
+            entries = json.loads(document.decode())["keys"]
+            if len(entries) > _MOST_KEYS:
+                raise FailedPrecondition(
+                    f"access.tokens.jwks_file: {path}: at most {_MOST_KEYS} keys are read, got "
+                    f"{len(entries)}"
+                )
             read = [_key_of(entry) for entry in entries]
         except OSError as error:
             raise FailedPrecondition(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -286,3 +287,26 @@ async def test_a_batch_whose_file_is_gone_fails_and_says_so(world: World, tmp_pa
 
     assert (failed.status, failed.errors.data[0].code) == ("failed", "input_file_gone")
     assert done.status == "completed"
+
+
+DISPOSITION = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n'
+FORMS = {
+    "a long header of a part": b"--x\r\nX: " + b"a" * 2**20 + b"\r\n\r\n{}\r\n--x--\r\n",
+    "many headers of a part": b"--x\r\n" + b"X: a\r\n" * 10_000 + b"\r\n{}\r\n--x--\r\n",
+    "a header without a name": b"--x\r\n:::\r\n\r\n{}\r\n--x--\r\n",
+    "a long line before the first part": b"a" * 2**20,
+    "many lines before the first part": b"a\r\n" * 2000 + DISPOSITION + b"\r\n{}\r\n--x--\r\n",
+    "no end": DISPOSITION + b"\r\n" + b"a" * 1000,
+    "a second part that is damaged": DISPOSITION + b"\r\n{}\r\n--x\r\n:::\r\n\r\n",
+}
+
+
+async def test_a_damaged_form_is_the_client_s_fault_and_keeps_no_file(client: AsyncOpenAI) -> None:
+    """Each was HTTP 500, or held the event loop: 3 MB of lines before the first part for 8 s."""
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    async with httpx.AsyncClient(base_url=str(client.base_url), headers=headers) as http:
+        answers = [await http.post("/files", content=form) for form in FORMS.values()]
+    files = await client.files.list()
+
+    assert [answer.status_code for answer in answers] == [400] * len(FORMS)
+    assert files.data == []
