@@ -3,13 +3,20 @@
 import os
 
 import pytest
-from hypothesis import given, settings, target
+from hypothesis import Phase, given, settings, target
 from hypothesis import strategies as st
 
 from tests.support.borders import NODE, borders
 from tests.support.cost import cost, filled, repeated
 
 EXAMPLES = int(os.environ.get("CINQUEFOIL_FUZZ", "6"))
+PHASES = [
+    each
+    for each in Phase
+    if each is not Phase.explain and (EXAMPLES > 100 or each is not Phase.shrink)
+]
+"""A shorter input is no clearer, and to search for one takes minutes where it costs too much."""
+
 SIZE = 2**20 if EXAMPLES > 100 else 2**18
 NAMES = sorted(borders())
 MIB = 2**20
@@ -82,7 +89,7 @@ def test_known_attacks_cost_what_their_bytes_allow(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None, phases=PHASES)
 @given(data=st.data())
 def test_what_is_repeated_costs_what_its_bytes_allow(name: str, data: st.DataObject) -> None:
     """Hypothesis climbs towards what costs most."""

@@ -44,6 +44,7 @@ _SWITCH: Final = "TEST_PROCESSES"
 WORKER: Final = "services.gpuagent.worker"
 COMMANDS: Final = "services.cli"
 TESTS: Final = "pytest"
+READER: Final = "services.kit.process.confined_child"
 OF_WORKERS: Final = ("services.gpuagent.worker.app",)
 SERVICES: Final = ("carbon", "gpuagent", "planner", "predictor", "router")
 OF_SERVICES: Final = (
@@ -51,6 +52,7 @@ OF_SERVICES: Final = (
     "services.cli.commands.serve",
     *(f"services.{service}.app" for service in SERVICES),
 )
+OF_READERS: Final = ("services.kit.process.confinement", "services.cli.init.times")
 
 _SUBREAPER: Final = 36
 _READY: Final = 3
@@ -188,8 +190,8 @@ def module_of(command: object) -> str:
     if list(command[1:-1]) == ["-u", "-c"]:  # as execnet starts the workers of pytest-xdist
         return TESTS
     words = [str(each) for each in command[1:] if each != "-P"]
-    if words[:2] == ["-m", WORKER]:
-        return WORKER
+    if words in (["-m", READER], ["-m", WORKER, *words[2:]]):
+        return words[1]
     serves = words[2:3] and words[2] in SERVICES and words[3:4] == ["serve"]
     return COMMANDS if words[:2] == ["-m", COMMANDS] and serves else ""
 
@@ -232,7 +234,10 @@ def _run_line(line: str) -> None:
 def _next(connection: socket.socket) -> dict[str, Any] | None:
     """Serve until the end; return in each child, with what it is to be."""
     while True:
-        order_bytes, files, *_ = socket.recv_fds(connection, _MOST_BYTES, 3)
+        try:
+            order_bytes, files, *_ = socket.recv_fds(connection, _MOST_BYTES, 3)
+        except ConnectionResetError:  # closed before it read that this one is ready
+            return None
         if not order_bytes:
             return None
         (pid_from, pid_to), (may_go, go), (ready, is_ready) = os.pipe(), os.pipe(), os.pipe()

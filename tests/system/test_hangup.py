@@ -91,10 +91,14 @@ def _reloads(logs: Path) -> dict[str, int]:
 
 
 async def test_a_hangup_reloads_every_service_and_ends_none(tmp_path: Path, model: Path) -> None:
-    """Twice, and a file with a mistake between, which changes nothing."""
+    """Twice, and a file with a mistake between, which changes nothing.
+
+    Without a terminal, as an init system, a container, or `nohup` starts it.
+    """
     config, logs = _deployment(tmp_path, model), tmp_path / "logs"
     good = config.read_text()
-    async with _up(config, logs, terminal=True) as (process, _, output):
+    async with _up(config, logs, terminal=False) as (process, terminal, output):
+        os.close(terminal)
         services = {each.pid for each in psutil.Process(process.pid).children()}
         for count in (1, 2):
             config.write_text(f"{good}log_level: debug\n" if count == 1 else good)
@@ -113,19 +117,11 @@ async def test_a_closed_terminal_ends_the_suite_and_leaves_no_process(
 ) -> None:
     config, logs = _deployment(tmp_path, model), tmp_path / "logs"
     async with _up(config, logs, terminal=True) as (process, terminal, _):
+        process.send_signal(signal.SIGHUP)  # a terminal that is there is no reason to end
+        await _until(lambda: set(_reloads(logs).values()) == {1})
         services = psutil.Process(process.pid).children()
         os.close(terminal)
         await asyncio.wait_for(process.wait(), 60)
     gone, alive = psutil.wait_procs(services, 5)
     assert len(gone) == len(services) > 0
     assert not alive
-
-
-async def test_without_a_terminal_a_hangup_reloads(tmp_path: Path, model: Path) -> None:
-    """As an init system, a container, or `nohup` starts it."""
-    config, logs = _deployment(tmp_path, model), tmp_path / "logs"
-    async with _up(config, logs, terminal=False) as (process, terminal, _):
-        os.close(terminal)
-        process.send_signal(signal.SIGHUP)
-        await _until(lambda: set(_reloads(logs).values()) == {1})
-        assert process.returncode is None

@@ -14,7 +14,7 @@ from services.cli.main import app
 from services.kit.config.loader import load
 from services.kit.profiles.table import TableProfile
 
-pytestmark = pytest.mark.timeout(180)  # a busy machine starts processes slowly
+pytestmark = [pytest.mark.usefixtures("forked_readers"), pytest.mark.timeout(180)]
 
 BRANCHES = """
 <ir_version: 10, opset_import: ["": 21]>

@@ -22,6 +22,7 @@ from tests.support.paths import ROOT
 from tests.support.worker.batch_families import MIXING, save
 
 CONFIG = "cinquefoil.yaml"
+pytestmark = [pytest.mark.usefixtures("forked_readers"), pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

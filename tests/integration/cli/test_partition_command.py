@@ -12,6 +12,8 @@ from services.kit.config.models import Variant
 from services.kit.profiles.factory import clock_sensitivity
 from services.local.demo import convnet
 
+pytestmark = [pytest.mark.usefixtures("forked_readers"), pytest.mark.timeout(180)]
+
 PROFILE = {"kind": "analytic", "gmacs_per_item": 1}
 
 

@@ -1,6 +1,8 @@
 """Agents of boards of which half works: the rest serves, and a condition names what does not."""
 
+import asyncio
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -81,29 +83,52 @@ async def _reported(
             return await running.node(), set(await running.energy()), libraries[0].called
 
 
-@pytest.mark.parametrize("symbol", QUERIES)
-async def test_each_query_that_one_gpu_refuses_leaves_the_other_gpu_as_it_is(
-    symbol: str, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At the start, by each code, on either GPU: the other is reported as ever, with its energy."""
-    healthy, _, called = await _reported(tmp_path / "healthy", model, monkeypatch, {})
+@dataclass(frozen=True)
+class Healthy:
+    """An agent of boards that refuse nothing. Attributes: gpus (by UUID), called (by query)."""
+
+    gpus: dict[str, inventory_pb2.Gpu]
+    called: set[tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Healthy:
+    """Reports and calls of an agent whose boards refuse nothing."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        folder = tmp_path_factory.mktemp("healthy")
+        node, _, called = asyncio.run(_reported(folder, model, monkeypatch, {}))
     queries = {name for name, uuid in called if uuid and name.startswith("nvmlDeviceGet")}
     assert queries <= {*QUERIES}, "a new query needs a row"
-    for code in CODES:
-        for index, (bad, good) in enumerate([(GPU, WHOLE_GPU), (WHOLE_GPU, GPU)]):
-            folder = tmp_path / f"{code}-{index}"
-            board = OddBoard("one query", refused={symbol: code})
-            node, metered, _ = await _reported(folder, model, monkeypatch, {index: board})
-            assert _gpus(node)[good].type == _gpus(healthy)[good].type
-            assert good in metered
-            troubles = _troubles(node)
-            assert good not in troubles
-            if (symbol, bad) not in called or (code == Code.NOT_SUPPORTED and symbol in QUIET):
-                continue
-            name = re.sub(r"(_v\d|V)$", "", symbol)
-            if symbol != "nvmlDeviceGetHandleByUUID":  # found by its index instead
-                sentence = troubles.get(bad) or troubles[f"GPU {index}"]
-                assert f"{name}: {describe(code)}" in sentence
+    return Healthy(_gpus(node), called)
+
+
+@pytest.mark.parametrize("symbol", QUERIES)
+async def test_each_query_that_one_gpu_refuses_leaves_the_other_gpu_as_it_is(
+    symbol: str,
+    healthy: Healthy,
+    tmp_path: Path,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the start, by each code: the other GPU is reported as ever, with its energy.
+
+    Each GPU refuses by two of the codes, by the other two for the next query.
+    """
+    for turn, code in enumerate(CODES, start=QUERIES.index(symbol)):
+        index = turn % 2
+        bad, good = (WHOLE_GPU, GPU) if index else (GPU, WHOLE_GPU)
+        board = OddBoard("one query", refused={symbol: code})
+        node, metered, _ = await _reported(tmp_path / f"{code}", model, monkeypatch, {index: board})
+        assert _gpus(node)[good].type == healthy.gpus[good].type
+        assert good in metered
+        troubles = _troubles(node)
+        assert good not in troubles
+        if (symbol, bad) not in healthy.called or (code == Code.NOT_SUPPORTED and symbol in QUIET):
+            continue
+        name = re.sub(r"(_v\d|V)$", "", symbol)
+        if symbol != "nvmlDeviceGetHandleByUUID":  # found by its index instead
+            sentence = troubles.get(bad) or troubles[f"GPU {index}"]
+            assert f"{name}: {describe(code)}" in sentence
 
 
 @pytest.mark.parametrize("board", FLEET, ids=lambda board: board.name)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.load_report import MOST_RPS, MOST_WINDOW_S, LoadReport, bounded
+from tests.support.examples import examples
 
 VARIANTS = {"digits": {"small", "large"}}
 COUNTS = st.integers(0, 2**64 - 1)
@@ -28,6 +29,7 @@ REPORTS = st.builds(
 )
 
 
+@examples(0.4)
 @given(report=REPORTS, elapsed_s=st.floats(0, 1e4))
 def test_every_figure_is_finite_and_within_window_and_capacity(
     report: LoadReport, elapsed_s: float

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.emission_factors import LIFECYCLE_GCO2E_PER_KWH
 from services.carbon.core.sources.generation import Generation, intensities
+from tests.support.examples import examples
 
 START = datetime(2026, 3, 29, tzinfo=UTC)
 QUARTER, HOUR = timedelta(minutes=15), timedelta(hours=1)
@@ -86,6 +87,7 @@ def test_series_that_overlap_change_nothing(mix: tuple[Steps, ...]) -> None:
     assert by_time(intensities([*steps, *coarse])) == by_time(intensities(steps))
 
 
+@examples(0.4)
 @given(MIXES, st.data())
 def test_nothing_incomplete_is_called_measured(mix: tuple[Steps, ...], data: st.DataObject) -> None:
     """Without some steps of a type, every value called measured is that of the whole."""

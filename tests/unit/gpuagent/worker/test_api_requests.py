@@ -21,6 +21,7 @@ from services.gpuagent.worker.generative.server_answers import Progress, ServerA
 from services.kit import api_requests
 from services.kit.config import OpenAiRuntime
 from services.kit.errors import InvalidArgument, ServiceError
+from tests.support.examples import examples
 
 R = TypeVar("R")
 
@@ -239,6 +240,7 @@ def test_nothing_leaves_before_the_first_token_and_the_end_waits_for_the_receipt
     assert passage.rest().endswith(b"data: [DONE]\n\n")
 
 
+@examples(0.5)
 @given(
     st.dictionaries(
         st.text(max_size=5), st.none() | st.integers() | st.text() | st.lists(st.text(), max_size=2)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from services.planner.core.accounting.accountant import Accountant
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.accounting.entries import NAMES, EntryKey, Figures
+from tests.support.examples import examples
 from tests.support.planner.accounting_sites import RATES, SITES, START_S
 
 
@@ -169,6 +170,7 @@ def test_what_nodes_drew_is_booked_once(steps: list[Step]) -> None:
             assert found.requests == true.requests
 
 
+@examples(0.4)
 @given(STEPS)
 def test_every_window_sums_to_the_same_by_model_node_and_zone(steps: list[Step]) -> None:
     """Each hour adds up to one sum, whatever it is added up by."""

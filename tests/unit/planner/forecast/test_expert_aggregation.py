@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.core.forecast.expert_aggregation import ExpertAggregation, Vector
+from tests.support.examples import examples
 
 
 def lost(opinions: Vector, outcomes: Vector) -> tuple[float, Vector]:
@@ -19,6 +20,7 @@ def lost(opinions: Vector, outcomes: Vector) -> tuple[float, Vector]:
     return float(np.abs(np.array(said) - outcomes).mean()), errors
 
 
+@examples(0.4)
 @given(st.integers(0, 1000), st.integers(2, 8), st.floats(1e-3, 1e6))
 def test_the_mixture_is_hardly_worse_than_its_best_expert(
     seed: int, experts: int, scale: float

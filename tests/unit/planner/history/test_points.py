@@ -21,6 +21,7 @@ from services.planner.core.history.points import (
     step_for,
     stretches,
 )
+from tests.support.examples import examples
 
 START_S = 1_772_323_200
 COUNTS = st.integers(0, 10**6)
@@ -40,6 +41,7 @@ MINUTES = st.lists(POINTS, unique_by=since_s, max_size=40).map(
 )
 
 
+@examples(0.4)
 @given(MINUTES)
 def test_energy_and_time_are_the_same_at_each_level(minutes: list[HistoryPoint]) -> None:
     """Mean power times the time that it covers is the energy, however long the points are."""
@@ -60,6 +62,7 @@ def test_energy_and_time_are_the_same_at_each_level(minutes: list[HistoryPoint])
     assert merged(hours, 0).gpus == merged(minutes, 0).gpus
 
 
+@examples(0.4)
 @given(MINUTES)
 def test_stretches_begin_at_multiples_of_their_length_and_are_in_order(
     minutes: list[HistoryPoint],

@@ -8,6 +8,7 @@ from benchmarks.clover.live import World
 from services.planner.core.model import Configuration, SegmentKind
 from services.planner.core.online_search.measurement import MIN_BATCHES, Observed, ratios
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 GPU = "a100-40gb"
@@ -51,6 +52,7 @@ def test_repeated_measurements_leave_less_doubt() -> None:
     assert two.corrections([mine])[mine].doubt < one.corrections([mine])[mine].doubt
 
 
+@examples(0.4)
 @given(
     kind=st.sampled_from(PROBLEM.catalog),
     count=st.integers(1, 2),

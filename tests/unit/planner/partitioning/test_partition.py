@@ -22,6 +22,7 @@ from services.planner.core.partitioning.partition import (
     partition,
 )
 from services.planner.core.partitioning.stages import Units, choose
+from tests.support.examples import examples
 
 KERNEL, VIEW = Work(1.0, 1.0), Work(0.0, 0.0)
 
@@ -70,6 +71,7 @@ def singles(count: int) -> list[Span]:
 # ---- cuts
 
 
+@examples(0.4)
 @given(graphs())
 def test_what_crosses_a_cut_is_all_that_the_other_half_needs(graph: Graph) -> None:
     """Played out: the second half, with these tensors alone, can compute every output."""
@@ -93,6 +95,7 @@ def needed(name: str, crossing: set[str], made_by: dict[str, Operator]) -> Itera
         yield from needed(each, crossing, made_by)
 
 
+@examples(0.4)
 @given(graphs())
 def test_what_crosses_a_cut_is_the_boundary_in_the_dataflow_graph(graph: Graph) -> None:
     """Of kernels alone; shapes cross as the tensors that they are computed from again."""
@@ -105,6 +108,7 @@ def test_what_crosses_a_cut_is_the_boundary_in_the_dataflow_graph(graph: Graph) 
         assert set(cuts.crossing(after)) == {str(edge[-1]) for edge in boundary}
 
 
+@examples(0.4)
 @given(graphs(), st.integers(1, 3), st.integers(1, 300))
 def test_a_legal_cut_hands_on_few_small_tensors_that_carry_the_batch(
     graph: Graph, most: int, most_bytes: int
@@ -130,6 +134,7 @@ def test_a_cut_within_a_residual_block_hands_on_the_skip_connection_too() -> Non
 # ---- clusters
 
 
+@examples(0.4)
 @given(graphs(), st.floats(0.0, 2.0), st.data())
 def test_clusters_cover_every_operator_once_and_end_at_legal_cuts(
     graph: Graph, threshold: float, data: st.DataObject
@@ -203,6 +208,7 @@ def test_no_other_stages_are_better(made: Units, count: int, objective: StageObj
 # ---- partitions
 
 
+@examples(0.4)
 @given(graphs(), st.integers(1, 3), st.sampled_from(["latency", "throughput"]))
 def test_stages_chain_and_together_are_the_model(
     graph: Graph, stages: int, objective: StageObjective
@@ -263,6 +269,7 @@ def test_what_cannot_be_is_refused_with_what_can() -> None:
         PartitionRequest(2, threshold=3.0)
 
 
+@examples(0.4)
 @given(graphs(), st.integers(1, 3))
 def test_placement_knows_the_sensitivity_of_each_stage(graph: Graph, stages: int) -> None:
     """Nothing is lost on the way: times sum to the network's, sensitivities are the file's."""

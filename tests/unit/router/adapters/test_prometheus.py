@@ -63,7 +63,7 @@ def scrape(account: Account, *, overload: Overload | None = None) -> Samples:
     }
 
 
-@examples(0.3)
+@examples(0.15)
 @given(events)
 def test_every_histogram_counts_every_answer_once(
     happened: list[tuple[Instance, float] | str],
@@ -91,7 +91,7 @@ def test_every_histogram_counts_every_answer_once(
     assert found["cinquefoil_pending_requests", ("m",)] == 0
 
 
-@examples(0.3)
+@examples(0.15)
 @given(events, events)
 def test_counters_only_grow(
     first: list[tuple[Instance, float] | str], then: list[tuple[Instance, float] | str]

@@ -20,6 +20,7 @@ from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance, Request
 from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import BLOCK_BYTES
+from tests.support.examples import examples
 
 
 def state(
@@ -147,6 +148,7 @@ def test_a_known_beginning_is_worth_ten_times_as_much_that_the_instance_holds() 
     assert (little, much) == (knows, idle)
 
 
+@examples(0.3)
 @given(st.lists(st.integers(0, 3), min_size=8, max_size=200))
 def test_one_prefix_that_all_share_does_not_starve_instances(users: list[int]) -> None:
     """Of any number of requests that stay no instance holds more than eleven more than another."""

@@ -18,6 +18,7 @@ from services.router.core.model import Instance, Limits, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.boost import DECILES
 from services.router.core.worker_port import Hello
+from tests.support.examples import examples
 
 BOUND_S = 5.0
 INSTANCE = Instance("a:1", "a", "text", "v", 1.0, share=1.0, credits=1)
@@ -56,6 +57,7 @@ jobs_of_any_kind = st.lists(
 ).map(lambda jobs: sorted(jobs, key=lambda job: job.arrival_s))
 
 
+@examples(0.4)
 @given(jobs_of_any_kind, st.integers(1, 3))
 def test_no_request_is_overtaken_by_one_that_came_more_than_the_bound_later(
     jobs: list[Job], slots: int
@@ -69,6 +71,7 @@ def test_no_request_is_overtaken_by_one_that_came_more_than_the_bound_later(
             assert jobs[first].arrival_s <= jobs[later].arrival_s + BOUND_S
 
 
+@examples(0.4)
 @given(jobs_of_any_kind)
 def test_every_request_starts_at_the_latest_when_one_that_came_the_bound_later_would_in_turn(
     jobs: list[Job],
@@ -85,6 +88,7 @@ def test_every_request_starts_at_the_latest_when_one_that_came_the_bound_later_w
         assert start_s <= max(stand_in_s, free_s) + 1e-9
 
 
+@examples(0.4)
 @given(jobs_of_any_kind, st.integers(1, 3))
 def test_without_predictions_everybody_is_served_in_turn(jobs: list[Job], slots: int) -> None:
     untold = [replace(job, delay_s=inf) for job in jobs]
