@@ -26,7 +26,7 @@ from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serv
 from services.kit.telemetry import logs
 from services.router.adapters.carbon_client import CarbonClient
 from services.router.adapters.convert import to_report
-from services.router.adapters.planner_client import ConfigDigests, report_load, watch_routes
+from services.router.adapters.planner_client import ConfigDigests, Heard, report_load, watch_routes
 from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
 from services.router.adapters.routing_file import RoutingFile
@@ -174,11 +174,12 @@ async def _batches(deployment: Deployment) -> AsyncIterator[HttpClient | None]:
 
 def _limits(settings: config.Router) -> Limits:
     """Return limits for many clients, large requests, and as many calls as the queues hold."""
+    waiting = settings.waiting.max_requests  # beside all others, also where each has a connection
     return Limits(
         message_bytes=transport_limit(settings.max_request_bytes),
-        connections=settings.max_connections,
+        connections=settings.max_connections + waiting,
         streams=settings.max_connection_requests,
-        calls=settings.max_requests,
+        calls=settings.max_requests + waiting,
     )
 
 
@@ -210,6 +211,7 @@ class _Router:
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,
             quotas=Quotas(self._settings.quotas) if self._settings.quotas else None,
+            waiting=self._settings.waiting,
             report_soon=self._report_due.set,
         )
         self.inference = InferenceServicer(
@@ -276,11 +278,12 @@ class _Router:
     ) -> None:
         """Follow planner and carbon until `stop`, then drain; a task that crashes ends all."""
         clock, interval_s = self._clock, self._settings.report_interval_s
+        heard = Heard(self._note, self.engine.release)
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(work, name=f"router.{name}")
                 for name, work in (
-                    ("routes", watch_routes(planner, self._use, self._note, self.config, clock)),
+                    ("routes", watch_routes(planner, self._use, heard, self.config, clock)),
                     (
                         "load",
                         report_load(planner, self._report, self._report_due, interval_s, clock),

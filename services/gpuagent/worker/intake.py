@@ -144,6 +144,7 @@ class Intake(Generic[R, D, M]):
                     now_s - waited_s,
                     now_s,
                     work.in_parts,
+                    waiting=work.waiting,
                 )
             )
         except ServiceError as error:
@@ -195,7 +196,8 @@ class Intake(Generic[R, D, M]):
     def _expire(self, job: Job[R], now_s: float) -> None:
         late = DeadlineExceeded("the deadline passed before it started")
         self._end(job.session, Answer(job.id, late), now_s)
-        self.device.answered(now_s - job.came_s)  # too late is the worst latency there is
+        if not job.waiting:
+            self.device.answered(now_s - job.came_s)  # too late is the worst latency there is
 
     def _done(self, job: Job[R], answer: Answer, now_s: float) -> None:
         """Send an answer, or only what it cost where it comes too late."""
@@ -203,6 +205,8 @@ class Intake(Generic[R, D, M]):
             late = DeadlineExceeded("the deadline passed while it was computed")
             answer = replace(answer, error=late, response=b"")
         self._end(job.session, answer, now_s)
+        if job.waiting:  # an objective is for the others alone
+            return
         self.device.answered(now_s - job.came_s, answer.cost.usage if answer.cost else None)
 
     def _end(self, session: Session, answer: Answer, now_s: float) -> None:

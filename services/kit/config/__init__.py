@@ -111,6 +111,27 @@ class DispatchRules(Section):
     retry_burst: Annotated[int, Field(ge=0)] = 100
 
 
+class WaitingRules(Section):
+    """Rules of requests that can wait: of batches, of the service tier "flex", with `wait_until`.
+
+    Attributes:
+        max_requests: Largest number of them that one router process holds at a time, those that
+            workers have included; they take no part of the bounds of other requests.
+        max_mib: Size of all that no worker has, MiB.
+        timeout_s: Time after which one that names no time is given up, s.
+        headroom: Share of an objective that other requests may be given while these run beside
+            them.
+        patience_s: Longest time for which they are collected, where an instance has few other
+            requests: it takes little more energy for many than for one, s.
+    """
+
+    max_requests: Annotated[int, Field(ge=1)] = 4096
+    max_mib: Positive = 256.0
+    timeout_s: Annotated[float, Field(gt=0, le=604_800)] = 600.0
+    headroom: Annotated[float, Field(ge=0.1, le=0.95)] = 0.7
+    patience_s: Annotated[float, Field(ge=0)] = 5.0
+
+
 class Router(Endpoint, DispatchRules):
     """The router service.
 
@@ -135,6 +156,7 @@ class Router(Endpoint, DispatchRules):
         max_connections: Largest number of connections; further ones are closed.
         quotas: By client: its identity, or a prefix that ends in "*" (the longest counts). Without
             certificates the identity is "id:" and its `x-client-id`, or "ipv4:" and its host.
+        waiting: Requests that can wait: a class below all others.
         token_listen: A second port, for inference clients that show a token (access.tokens)
             instead of a certificate; empty: none.
         picker_listen: "host:port" where Envoy learns which server of a model with `servers` takes a
@@ -166,6 +188,7 @@ class Router(Endpoint, DispatchRules):
     max_connections: Annotated[int, Field(ge=1)] = 16_384
     max_connection_requests: Annotated[int, Field(ge=1)] = 4096
     quotas: dict[Principal, Quota] = Field(default_factory=dict)
+    waiting: WaitingRules = Field(default_factory=WaitingRules)
     token_listen: Address = ""
     picker_listen: Address = ""
     picker_connection_requests: Annotated[int, Field(ge=1)] = 65_536

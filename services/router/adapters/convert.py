@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, get_args
 
-from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2, waiting_pb2
 from cinquefoil.router.v1 import router_pb2
 from services.kit.clock import Clock
 from services.kit.config import Discipline, InstanceChoice
@@ -18,6 +18,7 @@ from services.kit.segment import MOST_BATCH
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.counters import StatsWindow
 from services.router.core.accounting.receipt_watchers import Receipt
+from services.router.core.deferrable.release import ReleasePeriod, ReleasePlan
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
@@ -37,6 +38,13 @@ _OF_ROUTES: Final[Bounds] = {
     "slo_first_token_s": (0, _MOST_S),
     "slo_token_s": (0, _MOST_S),
     "intensity_threshold": (0, 1e6),
+}
+_MOST_RPS: Final = 1e9
+_MOST_PERIODS: Final = 1024
+_CAUSES: Final = {
+    waiting_pb2.RELEASE_CAUSE_LATER: "cleaner hours come before the deadline",
+    waiting_pb2.RELEASE_CAUSE_NO_ROOM: "interactive requests leave no room",
+    waiting_pb2.RELEASE_CAUSE_HELD: "the grid, or an operator, requires less power",
 }
 _OF_AN_INSTANCE: Final[Bounds] = {
     "accuracy": (-1e9, 1e9),
@@ -125,6 +133,34 @@ def _routes(routes: plan_pb2.ModelRoutes) -> ModelRoutes:
     )
 
 
+def to_releases(
+    releases: Iterable[waiting_pb2.WaitingRelease], clock: Clock
+) -> dict[str, ReleasePlan]:
+    """Return the releases of a plan by model.
+
+    Raises:
+        InvalidArgument: A figure cannot be.
+    """
+    since_s = clock.now().timestamp() - clock.monotonic()
+    return {
+        each.model: ReleasePlan(
+            [_period(period, since_s) for period in each.periods[:_MOST_PERIODS]]
+        )
+        for each in releases
+    }
+
+
+def _period(period: waiting_pb2.ReleasePeriod, since_s: float) -> ReleasePeriod:
+    """Return a period; `since_s`: the time of the epoch at which monotonic time was 0."""
+    check_figures("release", period, {"rate_rps": (0, _MOST_RPS)})
+    return ReleasePeriod(
+        period.since.ToNanoseconds() / 1e9 - since_s,
+        period.until.ToNanoseconds() / 1e9 - since_s,
+        math.inf if period.fill else period.rate_rps,
+        _CAUSES.get(period.cause, ""),
+    )
+
+
 def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.ReportLoadRequest:
     """Return the load since the last report; every account begins a new window."""
     seconds = engine.roll_seconds()
@@ -161,6 +197,47 @@ def _load(dispatcher: Dispatcher, account: Account, seconds: range) -> planner_p
         input_tokens_squared=tokens.input_squares,
         output_tokens=tokens.output_tokens,
         arrivals_per_s=account.stats.per_second.take(seconds),
+        waiting=_waiting_load(dispatcher, account),
+    )
+
+
+def _waiting_load(dispatcher: Dispatcher, account: Account) -> planner_pb2.WaitingLoad | None:
+    """Return the requests that can wait, and the room for them; None: there were none."""
+    filler, stats = dispatcher.filler, account.waiting
+    if not filler.used:
+        return None
+    return planner_pb2.WaitingLoad(
+        queued=len(filler.queue),
+        queued_tokens=filler.queued_tokens,
+        first_due_s=filler.first_due_s(dispatcher.now_s),
+        in_flight=filler.in_flight,
+        room=filler.room,
+        answered=stats.answered,
+        ended=stats.ended,
+        input_tokens=stats.input_tokens,
+        output_tokens=stats.output_tokens,
+        energy_j=stats.energy_j,
+        marginal_energy_j=stats.marginal_j,
+        service_s=filler.service_s,
+    )
+
+
+def _waiting_status(
+    dispatchers: Sequence[Dispatcher], account: Account
+) -> router_pb2.WaitingStatus | None:
+    fillers, stats = [each.filler for each in dispatchers], account.waiting
+    if not any(filler.used for filler in fillers):
+        return None
+    return router_pb2.WaitingStatus(
+        queued=sum(len(filler.queue) for filler in fillers),
+        in_flight=sum(filler.in_flight for filler in fillers),
+        room=sum(filler.room for filler in fillers),
+        answered=stats.answered,
+        ended=stats.ended,
+        output_tokens=stats.output_tokens,
+        energy_j=stats.energy_j,
+        marginal_energy_j=stats.marginal_j,
+        held_by=fillers[0].held_by,
     )
 
 
@@ -243,6 +320,7 @@ def _model_status(
         input_tokens=total.tokens.input_tokens,
         output_tokens=total.tokens.output_tokens,
         output_tokens_per_s=output_tokens_per_s,
+        waiting=_waiting_status(dispatchers, account),
     )
     status.MergeFrom(to_message(counts, router_pb2.ModelStatus))
     return status

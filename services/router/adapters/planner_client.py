@@ -1,9 +1,10 @@
 """The planner's client: receives routing tables, reports load."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc
 
@@ -16,7 +17,8 @@ from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector
 from services.kit.telemetry import logs
-from services.router.adapters.convert import changed_table, to_table
+from services.router.adapters.convert import changed_table, to_releases, to_table
+from services.router.core.deferrable.release import ReleasePlan
 from services.router.core.model import RoutingTable
 from services.router.core.readiness import Readiness
 
@@ -26,6 +28,18 @@ _log = logs.get("config")
 
 MOST_S = 1.0
 """Longest time between two attempts to reach a planner, s: another may lead by then."""
+
+
+class Heard(NamedTuple):
+    """Takers of what a planner says beside the routing table.
+
+    Attributes:
+        note: Takes the reasons for which models may have no instance.
+        release: Takes how many requests that can wait may begin, by model.
+    """
+
+    note: Callable[[Readiness], None]
+    release: Callable[[Mapping[str, ReleasePlan]], None]
 
 
 UseTable = Callable[[RoutingTable, bool], None]
@@ -56,7 +70,7 @@ class ConfigDigests:
 async def watch_routes(
     channel: grpc.aio.Channel,
     use: UseTable,
-    note: Callable[[Readiness], None],
+    hear: Heard,
     config: ConfigDigests,
     clock: Clock,
 ) -> None:
@@ -65,7 +79,7 @@ async def watch_routes(
     Args:
         channel: Channel to the planner.
         use: Takes each routing table, and whether the planner has ever planned.
-        note: Takes the reasons for which models may have no instance.
+        hear: Takes what else it says.
         config: Hears the digest of the planner's file.
         clock: Time.
     """
@@ -83,8 +97,10 @@ async def watch_routes(
         async for response in PlannerServiceStub(channel).Watch(request):
             planner.connected()
             rolling_out = response.plan.state in _ROLLING_OUT
-            note(Readiness(conditions_from(response.conditions), rolling_out))
+            hear.note(Readiness(conditions_from(response.conditions), rolling_out))
             config.hear(response.config_digest)
+            if response.releases_changed:
+                hear.release(to_releases(response.releases, clock))
             if response.HasField("routing_change") and table is not None:
                 table = changed_table(table, response.routing_change)
                 use(table, response.HasField("plan"))

@@ -52,9 +52,18 @@ _METRICS: Mapping[tuple[Callable[..., Any], tuple[str, ...]], Mapping[str, str]]
         "cinquefoil_pressure_seconds": "Time overloaded.",
         "cinquefoil_overload_refusals": "Requests refused, or dropped from the queue, for lack of"
         " capacity.",
+        "cinquefoil_waiting_seconds": "Time that answered requests which can wait have waited.",
+        "cinquefoil_waiting_output_tokens": "Tokens generated for requests that can wait.",
+        "cinquefoil_waiting_energy_joules": "Active energy attributed to requests that can wait.",
+        "cinquefoil_waiting_marginal_energy_joules": "Energy that requests that can wait have"
+        " added.",
+        "cinquefoil_waiting_carbon_gco2e": "Carbon of the active energy of requests that can wait,"
+        " gCO2e.",
     },
     (CounterMetricFamily, ("model", "status")): {
         "cinquefoil_requests": "Inference requests that ended, by status.",
+        "cinquefoil_waiting_requests": "Requests that can wait that ended, by status; no other"
+        " metric counts them.",
     },
     (CounterMetricFamily, ("model", "source")): {
         "cinquefoil_length_predictions": "Predictions of answers' lengths that came while the"
@@ -174,6 +183,15 @@ def _of_model(account: Account, now_s: float) -> Iterator[tuple[str, tuple[str, 
     yield "cinquefoil_slo_objective_ratio", (), routes.slo_percentile / 100
     for status, count in {"OK": stats.total.answered, **stats.statuses}.items():
         yield "cinquefoil_requests", (status,), count
+    waiting = account.waiting
+    if waiting.answered or waiting.statuses:
+        for status, count in {"OK": waiting.answered, **waiting.statuses}.items():
+            yield "cinquefoil_waiting_requests", (status,), count
+        yield "cinquefoil_waiting_seconds", (), waiting.held_s
+        yield "cinquefoil_waiting_output_tokens", (), waiting.output_tokens
+        yield "cinquefoil_waiting_energy_joules", (), waiting.energy_j
+        yield "cinquefoil_waiting_marginal_energy_joules", (), waiting.marginal_j
+        yield "cinquefoil_waiting_carbon_gco2e", (), waiting.carbon_gco2e
     for source, durations in list(stats.predictions.items()):
         yield "cinquefoil_length_predictions", (source,), durations.count
     for outcome, count in zip(("good", "bad"), stats.good_and_bad, strict=True):

@@ -20,6 +20,7 @@ _MIN_REMAINING_S = 0.001  # 0 would mean no deadline
 _TIMES = Struct("<BdBd")
 _REMAINING, _WAITED = 3 << 3 | 1, 5 << 3 | 1
 _IN_PARTS = bytes((7 << 3, 1))
+_WAITING = bytes((8 << 3, 1))
 
 
 def take(outbox: deque[Request], limit_bytes: int = FRAME_BYTES) -> list[Request]:
@@ -52,10 +53,13 @@ def frame(
     for request in work:
         body = request.body
         remaining_s = max(request.deadline_s - now_s, _MIN_REMAINING_S)
-        waited_s = max(now_s - request.arrived_s, 0.0)
+        # Waiting by choice is no demand for a worker's credits, and no latency.
+        waited_s = 0.0 if request.deferrable else max(now_s - request.arrived_s, 0.0)
         after = _TIMES.pack(_REMAINING, remaining_s, _WAITED, waited_s)
         if request.in_parts:
             after += _IN_PARTS
+        if request.deferrable:
+            after += _WAITING
         if request.traceparent:
             after += _trace(request)
         before = b"\x08%b\x12%b" % (varint(request.number), size_varint(len(body)))

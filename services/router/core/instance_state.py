@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from services.router.core.deferrable.headroom import Headroom
 from services.router.core.held_work import HeldWork
 from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance
@@ -29,6 +30,8 @@ class InstanceState:
         draining: The worker takes no more requests.
         leaving: It has left the routing table.
         in_flight: Requests that it holds, by number; each takes a credit.
+        deferrable: Of these, those that can wait.
+        headroom: Deferrable requests that it may hold beside the others.
         work: Their sums, where the instance choice depends on prompts.
         used_at: Counter value of its last event, for "idle longest".
         weight: Its weight in smooth weighted round robin.
@@ -52,6 +55,8 @@ class InstanceState:
     draining: bool = False
     leaving: bool = False
     in_flight: dict[int, PendingRequest] = field(default_factory=dict)
+    deferrable: int = 0
+    headroom: Headroom = field(default_factory=Headroom)
     work: HeldWork = field(default_factory=HeldWork)
     used_at: int = 0
     weight: float = 0.0
@@ -66,14 +71,17 @@ class InstanceState:
     def hold(self, pending: PendingRequest, *, counted: bool) -> None:
         """Assign a request to it, counted in the sums or not."""
         self.in_flight[pending.request.number] = pending
+        self.deferrable += pending.request.deferrable
         if counted:
             self.work.add(pending)
 
     def release(self, number: int) -> PendingRequest | None:
         """Remove a request and return it; None: it held none of the number."""
         pending = self.in_flight.pop(number, None)
-        if pending is not None and pending.holders:
-            self.work.remove(pending)
+        if pending is not None:
+            self.deferrable -= pending.request.deferrable
+            if pending.holders:
+                self.work.remove(pending)
         return pending
 
     def learn_length(self, output_tokens: int) -> None:
@@ -85,10 +93,10 @@ class InstanceState:
 
     def with_one_more(self, body_bytes: int) -> Held:
         """Return the work that it would hold with one more request of so many bytes."""
-        return Held(len(self.in_flight) + 1, body_bytes + self.work.unanswered_bytes)
+        return Held(self.interactive + 1, body_bytes + self.work.unanswered_bytes)
 
-    def has_tokens_for(self, pending: PendingRequest) -> bool:
-        """Estimate whether its KV cache has room for one more text.
+    def has_tokens_for(self, pending: PendingRequest, reserved: int = 0) -> bool:
+        """Estimate whether its KV cache has room for one more text, and for so many others.
 
         A text that alone needs more than there is goes to an instance that holds none: that
         instance's server knows better.
@@ -96,12 +104,17 @@ class InstanceState:
         if not self.kv_tokens_per_credit or not self.in_flight:
             return True
         tokens = self.work.kv_tokens + pending.kv_tokens(self.work.usual_tokens)
-        return tokens <= self.kv_tokens_per_credit * self.credits
+        return tokens <= self.kv_tokens_per_credit * (self.credits - reserved)
 
     @property
     def takes_requests(self) -> bool:
         """True if it may be given requests while it has credits."""
         return self.up and not (self.draining or self.leaving)
+
+    @property
+    def interactive(self) -> int:
+        """Requests that it holds and that cannot wait."""
+        return len(self.in_flight) - self.deferrable
 
     @property
     def free(self) -> bool:

@@ -200,6 +200,7 @@ class Request(NamedTuple):
         id: The caller's identifier of it, which its answer repeats.
         text_bytes: Length of its prompt, where its body is longer for pictures in it; 0: as its
             body.
+        deferrable: It can wait until its deadline: it is of the class below all others.
     """
 
     number: int
@@ -216,6 +217,7 @@ class Request(NamedTuple):
     max_tokens: int = 0
     id: str = ""
     text_bytes: int = 0
+    deferrable: bool = False
 
     @property
     def prompt_bytes(self) -> int:

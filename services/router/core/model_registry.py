@@ -1,14 +1,16 @@
 """All models: the dispatcher of each, and the change from one routing table to the next."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Self
 
 from services.kit.config import Deployment, DispatchRules, RequestLimits, Section
 from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavailable
 from services.kit.units import BYTES_PER_MIB
 from services.router.core.balancing.weigher import CarbonSignal
-from services.router.core.dispatch.decisions import Decision, Fail, Reply, Restart
+from services.router.core.deferrable.release import ReleasePlan
+from services.router.core.dispatch.decisions import Decision, Fail, Reply, Restart, fail
 from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.dispatch.filler import WaitingBounds
 from services.router.core.dispatch.overload import Overload
 from services.router.core.dispatch.stages import Stages, first_only
 from services.router.core.model import Instance, Limits, ModelRoutes, RoutingTable
@@ -52,12 +54,15 @@ class ModelRegistry:
         limits: Mapping[str, Limits],
         byte_budget: ByteBudget | None = None,
         carbon: CarbonSignal | None = None,
+        bounds: WaitingBounds | None = None,
     ) -> None:
         self.table = table
         self.readiness = Readiness()
         self.limits = dict(limits)
+        self._releases: Mapping[str, ReleasePlan] = {}
         self._byte_budget = byte_budget or ByteBudget()
         self._carbon = carbon
+        self._bounds = bounds or WaitingBounds()
         self._dispatchers = {routes.model: self._dispatcher(routes) for routes in table.models}
         self._retired: dict[str, Dispatcher] = {}  # their workers still compute
         self._stages: dict[str, Stages] = {}  # of models that have, or had, pipelines
@@ -77,7 +82,8 @@ class ModelRegistry:
             for name, model in deployment.models.items()
         )
         byte_budget = ByteBudget(int(deployment.router.max_queue_mib * BYTES_PER_MIB))
-        return cls(RoutingTable(0, 0, models), limits(deployment), byte_budget, carbon)
+        bounds = WaitingBounds.of(deployment.router.waiting)
+        return cls(RoutingTable(0, 0, models), limits(deployment), byte_budget, carbon, bounds)
 
     def __iter__(self) -> Iterator[Dispatcher]:
         return iter(self._dispatchers.values())
@@ -151,6 +157,24 @@ class ModelRegistry:
                         (lost if state.lost else others).add(state.instance.segment_id)
         return lost - others
 
+    def release(self, releases: Mapping[str, ReleasePlan], now_s: float) -> list[Decision]:
+        """Begin deferrable requests as a new plan says; of models it does not name at once."""
+        self._releases = releases
+        decisions: list[Decision] = []
+        for dispatcher in self:
+            dispatcher.filler.release = releases.get(dispatcher.routes.model, ReleasePlan())
+            decisions += dispatcher.reconsider(now_s)
+        return decisions
+
+    def end_deferrable(self, why: Callable[[], ServiceError]) -> list[Decision]:
+        """End every deferrable request that no instance has: the router takes no more of them.
+
+        Args:
+            why: Makes the error of each.
+        """
+        dispatchers = (each for first in self for each in self.dispatchers(first.routes.model))
+        return [fail(one, why()) for each in dispatchers for one in each.filler.queue.clear()]
+
     # ---- pipelines -----------------------------------------------------------------------------
 
     def settle(self, name: str, now_s: float = 0.0) -> list[Decision]:
@@ -218,9 +242,10 @@ class ModelRegistry:
         )
 
     def _dispatcher(self, routes: ModelRoutes) -> Dispatcher:
-        return Dispatcher(
-            routes, self.limits.get(routes.model, Limits()), self._byte_budget, self._carbon
-        )
+        limits = self.limits.get(routes.model, Limits())
+        made = Dispatcher(routes, limits, self._byte_budget, self._carbon, self._bounds)
+        made.filler.release = self._releases.get(routes.model, made.filler.release)
+        return made
 
     def swap(self, table: RoutingTable, now_s: float = 0.0) -> list[Decision]:
         """Replace the routing table as a whole."""

@@ -46,6 +46,8 @@ class PendingRequest:
         hedge: A second worker that has it as well.
         assigned_s: When it was last given to a worker.
         load: Requests that this worker then had, itself included.
+        beside: Of these, those that can wait.
+        marginal_j: Energy that it added, J; None: not known.
         ended: The caller was answered, was given an error, or has gone.
         answering: A part of the answer has come: no other worker can answer it any more.
         responses: Responses that have come.
@@ -72,6 +74,8 @@ class PendingRequest:
     hedge: InstanceId | None = None
     assigned_s: float = 0.0
     load: int = 0
+    beside: int = 0
+    marginal_j: float | None = None
     ended: bool = False
     answering: bool = False
     responses: int = 0
@@ -156,15 +160,29 @@ class PendingRequest:
 
     # ---- what the dispatcher does --------------------------------------------------------------
 
-    def assign(self, instance: InstanceId, load: int, now_s: float, *, hedge: bool = False) -> None:
-        """Give it to an instance that now holds `load` requests; a hedge: to a second one."""
+    def assign(
+        self, instance: InstanceId, load: int, now_s: float, *, beside: int = 0, hedge: bool = False
+    ) -> None:
+        """Give it to an instance that now holds `load` requests; a hedge: to a second one.
+
+        Args:
+            instance: The instance.
+            load: Requests that it holds.
+            now_s: The time.
+            beside: Of these, those that can wait.
+            hedge: Another instance has it as well.
+        """
         if hedge:
             self.hedge = instance
         else:
             self.holder = instance
-        self.load = load
+        self.load, self.beside = load, beside
         self.attempts += 1
         self.assigned_s = self._responded_s = now_s
+
+    def price(self, marginal_j: float | None) -> None:
+        """Record the energy that it added; None: not known."""
+        self.marginal_j = marginal_j
 
     def queue_behind(self, prompt_bytes: int) -> None:
         """Record the bodies that its instance has to read before it answers, its own included."""

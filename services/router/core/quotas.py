@@ -9,6 +9,8 @@ from services.kit.config import Quota
 from services.kit.errors import ResourceExhausted
 
 _MOST_KNOWN: Final = 4096
+_DEFERRED: Final = "waiting "
+_DEFERRED_RETRY_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -53,23 +55,54 @@ class Quotas:
         finally:
             self.leave(client)
 
-    def enter(self, client: str, now_s: float) -> None:
-        """Count a request of a client; call `leave` when it has ended.
+    @contextmanager
+    def deferred(self, client: str, now_s: float) -> Iterator[None]:
+        """Count a call of a client, which is counted already, as one that can wait instead.
+
+        These have the same quota again, so that they take none of the other requests'.
 
         Raises:
             ResourceExhausted: The client has used its quota; says when to try again.
         """
         use = self._uses.get(client)
         if use is None:
+            yield
+            return
+        use.in_flight -= 1
+        use.tokens = min(use.tokens + 1, use.quota.burst)
+        try:
+            self.enter(client, now_s, _DEFERRED)
+            try:
+                yield
+            finally:
+                self.leave(client, _DEFERRED)
+        finally:
+            self._uses.setdefault(client, use).in_flight += 1
+
+    def enter(self, client: str, now_s: float, kind: str = "") -> None:
+        """Count a request of a client; call `leave` when it has ended.
+
+        Args:
+            client: Its identity.
+            now_s: The time.
+            kind: Kind of its requests, counted apart.
+
+        Raises:
+            ResourceExhausted: The client has used its quota; says when to try again.
+        """
+        use = self._uses.get(kind + client)
+        if use is None:
             quota = self._of(client)
             if quota is None:
                 return
             self._forget(now_s)
-            use = self._uses[client] = _Use(quota, 0, quota.burst, now_s)
+            use = self._uses[kind + client] = _Use(quota, 0, quota.burst, now_s)
         quota = use.quota
         if quota.in_flight is not None and use.in_flight >= quota.in_flight:
             raise ResourceExhausted(
-                f"{client} has {use.in_flight} requests in flight, its quota", reason="QUOTA"
+                f"{client} has {use.in_flight} {kind and _DEFERRED}requests in flight, its quota",
+                reason="QUOTA",
+                retry_after_s=_DEFERRED_RETRY_S if kind else None,
             )
         if quota.rate_rps is not None:
             use.fill(now_s)
@@ -82,9 +115,9 @@ class Quotas:
             use.tokens -= 1
         use.in_flight += 1
 
-    def leave(self, client: str) -> None:
+    def leave(self, client: str, kind: str = "") -> None:
         """End a request that `enter` admitted."""
-        use = self._uses.get(client)
+        use = self._uses.get(kind + client)
         if use is not None:
             use.in_flight -= 1
 

@@ -9,6 +9,7 @@ import json
 import math
 import struct
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 
 from services.kit import api_requests
@@ -22,6 +23,10 @@ _INTEGERS = (2, 5)
 _MAX_PIECES = 8  # fields of an entry of a map, which has two, and of a parameter, which has one
 _SIZE_BYTES = 4  # before an element of a BYTES tensor
 _DOUBLE = struct.Struct("<d")
+ACCURACY_FLOOR = "accuracy_floor"
+WAIT_UNTIL = "wait_until"
+_MAX_TIME_S = 2.0**40
+_MAX_SHOWN = 64
 _BODY_ENTRY = api_requests.PATH_PARAMETER.encode()
 
 
@@ -40,6 +45,9 @@ class Head:
         text_bytes: Not in the request: as of `core.model.Request`.
         adapter: Not in the request: the adapter of its model that it names; "": none.
         only: Not in the request: endpoints of the instances that may answer it; None: any.
+        deferrable: It can wait: it has `wait_until`, or its caller says so otherwise.
+        wait_until_s: The `wait_until` parameter, s since the epoch; None: where it is deferrable,
+            as long as `router.waiting.timeout_s` allows.
     """
 
     model_name: str
@@ -52,6 +60,8 @@ class Head:
     text_bytes: int = 0
     adapter: str = ""
     only: frozenset[str] | None = None
+    deferrable: bool = False
+    wait_until_s: float | None = None
 
     def limit_s(self, remaining_s: float | None, default_s: float) -> float:
         """Return the time limit of the request, s.
@@ -74,7 +84,7 @@ def read_head(data: bytes) -> Head:
     """
     text = {1: "", 2: "", 3: ""}
     numbers: dict[str, float] = {"timeout": 0, "priority": 0, "max_tokens": 0}
-    accuracy_floor = 0.0
+    values = {ACCURACY_FLOOR: b"", WAIT_UNTIL: b""}
     try:
         for number, kind, start, end in fields(data, 0, len(data)):
             if kind != BYTES:
@@ -85,8 +95,11 @@ def read_head(data: bytes) -> Head:
                 key, parameter = _entry_of(data, start, end)
                 if key in numbers:
                     numbers[key] = _number(parameter) if parameter else 0
-                elif key == "accuracy_floor":
-                    accuracy_floor = float(_number(parameter)) if parameter else 0.0
+                elif key in values:
+                    values[key] = parameter
+        floor, until = values.values()
+        accuracy_floor = float(_number(floor)) if floor else 0.0
+        wait_until_s = _time_of(until) if until else None
     except (ValueError, IndexError) as error:
         raise InvalidArgument(
             "the request is not a valid serialized inference.ModelInferRequest",
@@ -111,7 +124,45 @@ def read_head(data: bytes) -> Head:
         int(priority),
         accuracy_floor,
         max(max_tokens, 0) if isinstance(max_tokens, int) else 0,
+        deferrable=wait_until_s is not None,
+        wait_until_s=wait_until_s,
     )
+
+
+def time_s(name: str, given: str) -> float:
+    """Return a time, s since the epoch, written as a number or as RFC 3339 has it.
+
+    Args:
+        name: Of what it is the value, for the error.
+        given: The text.
+
+    Raises:
+        InvalidArgument: It is neither.
+    """
+    try:
+        found = float(given)
+    except ValueError:
+        try:
+            parsed = datetime.fromisoformat(given)
+            found = parsed.timestamp() if parsed.tzinfo else math.nan
+        except (ValueError, OverflowError):
+            found = math.nan
+    if not 0 < found < _MAX_TIME_S:
+        raise InvalidArgument.at(
+            name,
+            "must be a time, such as 2026-01-31T18:00:00Z, or seconds since 1970, got"
+            f" {given[:_MAX_SHOWN]!r}",
+        )
+    return found
+
+
+def _time_of(parameter: bytes) -> float:
+    """Return the time in a serialized InferParameter, a text or a number."""
+    text = ""
+    for number, kind, first, last in fields(parameter, 0, len(parameter), _MAX_PIECES):
+        if (number, kind) == (3, BYTES):
+            text = parameter[first:last].decode()
+    return time_s(f"parameters.{WAIT_UNTIL}", text or str(_number(parameter)))
 
 
 def _require_whole(name: str, number: float, unit: str = "") -> None:

@@ -67,9 +67,9 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         return
     guard = Guard(
         access,
-        max_requests=settings.max_requests,
+        max_requests=settings.max_requests + settings.waiting.max_requests,
         max_request_bytes=settings.max_request_bytes,
-        free_bytes=int(settings.max_queue_mib * _MIB),
+        free_bytes=int((settings.max_queue_mib + settings.waiting.max_mib) * _MIB),
         charged=_charged(engine),
     )
     calls = Calls(engine, settings.max_request_bytes)
@@ -91,7 +91,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         app,
         tls=tls,
         certificate_required=not tokens,
-        max_connections=settings.max_connections,
+        max_connections=settings.max_connections + settings.waiting.max_requests,
         by_host=access is None,
         grace_s=grace_s,
         shared_port=settings.processes > 1,

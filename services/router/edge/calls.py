@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -17,12 +17,31 @@ from services.kit.rpc.access import valid_until
 from services.kit.rpc.client_identity import client_of
 from services.router.core.accounting.receipts import Answer
 from services.router.core.model import ResponseReceiver
-from services.router.core.wire import Head
+from services.router.core.wire import Head, time_s
 from services.router.frontend import messages
 from services.router.runtime.engine import Engine
 
 TIMEOUT: Final = "cinquefoil-timeout-s"
 """Header with the time after which the caller wants no answer, s."""
+
+WAIT: Final = "cinquefoil-wait-until"
+"""Header of a request that can wait, with the time until which."""
+
+
+class Seen(NamedTuple):
+    """Facts in the body of a request that its message lacks.
+
+    Attributes:
+        text_bytes, adapter: As of `Head`.
+        flex: It can wait, by its service tier.
+    """
+
+    text_bytes: int = 0
+    adapter: str = ""
+    flex: bool = False
+
+
+_NOTHING: Final = Seen()
 
 
 class Calls:
@@ -43,8 +62,7 @@ class Calls:
         body: bytes,
         receiver: ResponseReceiver | None = None,
         *,
-        text_bytes: int = 0,
-        adapter: str = "",
+        seen: Seen = _NOTHING,
     ) -> Answer:
         """Return the answer to a request.
 
@@ -52,15 +70,19 @@ class Calls:
             request: The HTTP request: its deadline, and who sends it.
             body: A serialized inference.ModelInferRequest.
             receiver: Takes responses before the last; None: a single one is wanted.
-            text_bytes: As of `Head`.
-            adapter: As of `Head`.
+            seen: What its body says that the message does not.
 
         Raises:
             ServiceError: As `Engine.infer`, the request is wrong, or the caller's identity expires.
         """
         head = _timed(messages.read_request_head(body, self._max_request_bytes), request)
-        if text_bytes or adapter:
-            head = replace(head, text_bytes=text_bytes, adapter=adapter)
+        if seen is not _NOTHING:
+            head = replace(
+                head,
+                text_bytes=seen.text_bytes,
+                adapter=seen.adapter,
+                deferrable=seen.flex or head.deferrable,
+            )
         context, known = HttpContext(request), caller()
         client = partial(client_of, context, known)
         async with valid_until(min(known.until_s, context.until_s())):
@@ -73,6 +95,9 @@ class Calls:
 
 
 def _timed(head: Head, request: web.Request) -> Head:
+    until = request.headers.get(WAIT)
+    if until is not None:
+        head = replace(head, deferrable=True, wait_until_s=time_s(WAIT, until))
     given = request.headers.get(TIMEOUT)
     if given is None:
         return head

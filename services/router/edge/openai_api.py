@@ -22,7 +22,7 @@ from services.kit.http.guard import Guard
 from services.kit.off_loop import off_loop
 from services.router.core.accounting.receipts import Answer
 from services.router.edge import event_stream, openai_messages
-from services.router.edge.calls import Calls
+from services.router.edge.calls import Calls, Seen
 from services.router.edge.documents import checked
 from services.router.edge.openai_messages import Completion, error_form
 from services.router.frontend import messages
@@ -30,6 +30,9 @@ from services.router.runtime.engine import Engine
 
 PASSES_ON: Final = frozenset({"llama.cpp", "openai"})
 """Platforms of models that a server of the OpenAI API runs: it gets requests as they came."""
+
+FLEX: Final = "flex"
+"""The service tier of requests that can wait."""
 
 _COMPLETIONS: Final = "/v1/completions"
 _RPC: Final = "/inference.GRPCInferenceService/"
@@ -119,9 +122,8 @@ class OpenAiApi:
                 if platform in PASSES_ON:
                     pack = partial(openai_messages.passed, found, body, model, path)
                     message = await off_loop(len(body), pack)
-                    infer = partial(
-                        self._calls.infer, request, message, text_bytes=length, adapter=adapter
-                    )
+                    seen = Seen(length, adapter, found.get("service_tier") == FLEX)
+                    infer = partial(self._calls.infer, request, message, seen=seen)
                     if found.get("stream") is True and path in GENERATING:
                         events = _Passed(self._plan)
                         return await event_stream.stream(request, infer, events, self._whole)
@@ -188,10 +190,11 @@ class OpenAiApi:
         """Answer with the continuation of a text by a model of tensors."""
         wanted = checked(Completion, found)
         message, text = openai_messages.infer_request(wanted), _Text(wanted)
+        seen = Seen(flex=wanted.service_tier == FLEX)
+        infer = partial(self._calls.infer, request, message, seen=seen)
         if wanted.stream:
-            infer = partial(self._calls.infer, request, message)
             return await event_stream.stream(request, infer, _Chunks(text, self._plan))
-        answer = await self._calls.infer(request, message)
+        answer = await infer()
         response = pb.ModelInferResponse.FromString(answer.body)
         usage = openai_messages.usage(response, self._plan())
         return _json(text.answer(response, usage), self._calls.receipt(answer))

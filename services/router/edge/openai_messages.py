@@ -60,6 +60,9 @@ _RECEIPT = (
     "carbon_total_gco2e_per_token",
     "first_token_s",
     "token_s",
+    "class",
+    "waited_s",
+    "energy_marginal_j",
 )
 
 
@@ -105,6 +108,7 @@ class Completion(Document):
     presence_penalty: Literal[0] = 0
     frequency_penalty: Literal[0] = 0
     logprobs: Annotated[Literal[False], BeforeValidator(_no_number)] = False
+    service_tier: StrictStr = ""
     accuracy_floor: _Number | None = None  # ours: docs/protocol.md
 
     def parameters(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 No method here waits: the router runs them on its event loop, the simulator in virtual time.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import ResourceExhausted, ServiceError, Unavailable
 from services.router.core.accounting.account import Account, Ended, Outcome
+from services.router.core.deferrable.release import ReleasePlan
 from services.router.core.dispatch.decisions import (
     Decision,
     Dial,
@@ -123,6 +124,10 @@ class DecisionExecutor:
         """Use a new routing table from now on."""
         self.execute(self.registry.swap(table, self.monotonic()))
         self._open_accounts()
+
+    def release(self, releases: Mapping[str, ReleasePlan]) -> None:
+        """Begin deferrable requests as a new plan says."""
+        self.execute(self.registry.release(releases, self.monotonic()))
 
     def count_unclaimed(self, model: str, ended: Ended) -> None:
         """Count the cost of an answer whose caller had gone when it came."""

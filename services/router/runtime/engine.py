@@ -5,23 +5,31 @@ method here waits except `infer` and `drain`.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from services.kit.clock import Clock
-from services.kit.errors import ServiceError, Unavailable
+from services.kit.config import WaitingRules
+from services.kit.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    ResourceExhausted,
+    ServiceError,
+    Unavailable,
+)
 from services.kit.telemetry import logs, tracing
 from services.router.core.accounting.account import Account, Ended
 from services.router.core.accounting.counters import MAX_SECONDS
 from services.router.core.accounting.receipts import Answer
+from services.router.core.deferrable.release import ReleasePlan
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import ModelRoutes, Request, ResponseReceiver, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
 from services.router.core.quotas import Quotas
-from services.router.core.wire import Head
+from services.router.core.wire import WAIT_UNTIL, Head
 from services.router.core.worker_port import Hello, Result
 from services.router.runtime.deadline_timer import DeadlineTimer
 from services.router.runtime.decision_executor import Connect, DecisionExecutor
@@ -30,6 +38,8 @@ _log = logs.get("router")
 
 _HELLO_RETRY_S = 1.0
 _FREE = nullcontext()
+_LONGEST_WAIT_S = 7 * 86_400.0
+_FULL_RETRY_S = 1.0
 
 
 class LengthPort(Protocol):
@@ -60,6 +70,7 @@ class Engine:
         clock: Time.
         default_timeout_s: Time limit of requests without a deadline.
         quotas: Request quotas of clients; None: no limit.
+        waiting: Rules of requests that can wait; None: the default ones.
         report_soon: Called when the planner should learn the load at once: a worker cannot be
             reached any more, or a request waits for a model without any instance.
 
@@ -80,6 +91,7 @@ class Engine:
         clock: Clock,
         default_timeout_s: float,
         quotas: Quotas | None = None,
+        waiting: WaitingRules | None = None,
         report_soon: Callable[[], None] = lambda: None,
     ) -> None:
         self.registry = registry
@@ -101,6 +113,8 @@ class Engine:
         self._clock = clock
         self._default_timeout_s = default_timeout_s
         self._quotas = quotas
+        self._waiting = waiting or WaitingRules()
+        self._deferrable = 0
         self._report_soon = report_soon
         self._deadlines = DeadlineTimer(self._expire)
         self._epoch_s = clock.now().timestamp() - clock.monotonic()
@@ -113,6 +127,20 @@ class Engine:
         remaining_s: float | None,
         receiver: ResponseReceiver | None = None,
         client: Callable[[], str] | None = None,
+    ) -> Answer:
+        """Return the answer to a request; arguments and errors as of `_infer`."""
+        if not head.deferrable:
+            return await self._infer(head, body, remaining_s, receiver, client)
+        with self._deferred(client):
+            return await self._infer(head, body, remaining_s, receiver, client)
+
+    async def _infer(
+        self,
+        head: Head,
+        body: bytes,
+        remaining_s: float | None,
+        receiver: ResponseReceiver | None,
+        client: Callable[[], str] | None,
     ) -> Answer:
         """Return the answer to a request.
 
@@ -129,8 +157,7 @@ class Engine:
         dispatcher = self.registry.model(head.model_name, head.model_version)
         account = self._executor.accounts[head.model_name]
         now_s = self._clock.monotonic()
-        default_s = dispatcher.limits.default_deadline_s or self._default_timeout_s
-        limit_s = head.limit_s(remaining_s, default_s)
+        limit_s = self._limit_s(head, dispatcher, remaining_s)
         request = Request(
             next(self._executor.numbers),
             head.model_name,
@@ -146,17 +173,19 @@ class Engine:
             head.max_tokens,
             head.id,
             head.text_bytes,
+            head.deferrable,
         )
         pending = PendingRequest(request, receiver=receiver)
         if head.adapter:
             pending.refusals = dispatcher.without_adapter(head.adapter)
         if head.only is not None:
             pending.refusals = dispatcher.outside(head.only)
-        account.stats.arrive(int(now_s + self._epoch_s))
+        if not head.deferrable:
+            account.stats.arrive(int(now_s + self._epoch_s))
         result = None
         try:
             future = self._open(dispatcher, pending)
-            account.stats.accepted += 1
+            account.stats.accepted += not head.deferrable
             if limit_s != remaining_s:  # else gRPC watches the deadline, and cancels
                 deadline_s = request.deadline_s
                 self._deadlines.add(deadline_s, request.number, (dispatcher, pending), now_s)
@@ -181,6 +210,52 @@ class Engine:
                 self._lengths.end(pending, result)
             self._deadlines.drop(request.deadline_s, request.number)
         return account.answer(pending, ended)
+
+    def _limit_s(self, head: Head, dispatcher: Dispatcher, remaining_s: float | None) -> float:
+        """Return the time limit of a request, s.
+
+        Raises:
+            DeadlineExceeded: Its `wait_until` has passed.
+            InvalidArgument: It is too far ahead.
+        """
+        if not head.deferrable:
+            default_s = dispatcher.limits.default_deadline_s or self._default_timeout_s
+            return head.limit_s(remaining_s, default_s)
+        limit_s = self._waiting.timeout_s
+        if head.wait_until_s is not None:
+            limit_s = head.wait_until_s - self._clock.now().timestamp()
+        if limit_s <= 0:
+            raise DeadlineExceeded(
+                f"{WAIT_UNTIL} passed {-limit_s:.0f} s ago", reason="WAIT_UNTIL", field=WAIT_UNTIL
+            )
+        if limit_s > _LONGEST_WAIT_S:
+            days = _LONGEST_WAIT_S / 86_400
+            raise InvalidArgument.at(WAIT_UNTIL, f"must be within the next {days:g} days")
+        return min(head.limit_s(remaining_s, limit_s), limit_s)
+
+    @contextmanager
+    def _deferred(self, client: Callable[[], str] | None) -> Iterator[None]:
+        """Count a request that can wait, apart from all others, while the block runs.
+
+        Raises:
+            ResourceExhausted: There are as many as may be, or the client's quota is used up.
+        """
+        if self._deferrable >= self._waiting.max_requests:
+            raise ResourceExhausted(
+                f"{self._deferrable} requests that can wait are here, and"
+                " router.waiting.max_requests allows no more",
+                reason="WAITING_FULL",
+                retry_after_s=_FULL_RETRY_S,
+            )
+        quota: AbstractContextManager[None] = _FREE
+        if self._quotas is not None and client is not None:
+            quota = self._quotas.deferred(client(), self._clock.monotonic())
+        self._deferrable += 1
+        try:
+            with quota:
+                yield
+        finally:
+            self._deferrable -= 1
 
     def roll_seconds(self) -> range:
         """Return the seconds of the wall clock that ended since the last call, the latest only."""
@@ -221,6 +296,7 @@ class Engine:
     async def drain(self, limit_s: float) -> None:
         """Refuse new requests and wait until every accepted one has ended, or `limit_s`."""
         self.closing.set()
+        self._executor.execute(self.registry.end_deferrable(shutting_down))
         if not self._callers:
             return
         try:
@@ -235,6 +311,10 @@ class Engine:
         """Use a new routing table from now on."""
         self._executor.swap(table)
 
+    def release(self, releases: Mapping[str, ReleasePlan]) -> None:
+        """Begin requests that can wait as a new plan says, from now on."""
+        self._executor.release(releases)
+
     # ---- inside --------------------------------------------------------------------------------
 
     def _open(self, dispatcher: Dispatcher, pending: PendingRequest) -> asyncio.Future[Ended]:
@@ -248,12 +328,13 @@ class Engine:
         loop = asyncio.get_running_loop()
         future = self._callers[pending.request.number] = loop.create_future()
         self._executor.execute(dispatcher.offer(pending))
-        if not dispatcher.routes.instances and dispatcher.queue_depth == 1:
+        waiting = dispatcher.queue_depth + len(dispatcher.filler.queue)
+        if not dispatcher.routes.instances and waiting == 1:
             self._report_soon()
         if self._lengths is not None and dispatcher.uses_length(pending):
             self._lengths.request_prediction(dispatcher, pending)
         second_after_s = dispatcher.second_after_s
-        if second_after_s is not None:
+        if second_after_s is not None and not pending.request.deferrable:
             loop.call_later(second_after_s, self._hedge, dispatcher, pending)
         return future
 

@@ -59,7 +59,8 @@ def test_protobuf_reads_a_frame_as_what_was_put_into_it(
         assert read.traceparent == request.traceparent
         assert read.tracestate == (request.tracestate if request.traceparent else "")
         assert read.remaining_s == max(request.deadline_s - now_s, 0.001)
-        assert read.waited_s == max(now_s - request.arrived_s, 0.0)
+        waited_s = 0.0 if request.deferrable else max(now_s - request.arrived_s, 0.0)
+        assert (read.waited_s, read.waiting) == (waited_s, request.deferrable)
     assert not unknown_fields.UnknownFieldSet(parsed)
 
 

@@ -1,12 +1,12 @@
 """Batching: the choice of requests that run together.
 
 While a batch executes, arrivals queue; then the next batch takes what is there, up to the batch
-size, and never waits to fill. The oldest request always goes first, so none starves.
+size, and never waits to fill. The oldest request goes first, so none starves but one that can wait.
 """
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from services.kit.errors import InvalidArgument, ResourceExhausted
@@ -20,11 +20,13 @@ class Queued:
         kind: Requests of equal kind may share a batch; None: it runs alone.
         items: Items it brings, >= 1. A request is never split.
         deadline_s: Time after which its answer is useless.
+        waiting: It can wait: those that cannot go before it.
     """
 
     kind: Hashable
     items: int
     deadline_s: float
+    waiting: bool = field(default=False, kw_only=True)
 
 
 J = TypeVar("J", bound=Queued)
@@ -45,7 +47,7 @@ class Batcher(Generic[J]):
         bound: Most requests that may wait.
 
     Attributes:
-        queue: The requests, oldest first.
+        queue: The requests, oldest first; those that can wait behind the others.
     """
 
     def __init__(self, batch_size: int, bound: int) -> None:
@@ -63,7 +65,11 @@ class Batcher(Generic[J]):
         """
         if len(self.queue) >= self._bound:
             raise ResourceExhausted(f"{self._bound} requests wait already", retry_after_s=0.05)
-        self.queue.append(queued)
+        if queued.waiting or not self.queue or not self.queue[-1].waiting:
+            self.queue.append(queued)
+            return
+        place = next(place for place, each in enumerate(self.queue) if each.waiting)
+        self.queue.insert(place, queued)
 
     def remove(self, chosen: Callable[[J], bool]) -> tuple[J, ...]:
         """Take the chosen requests out of the queue and return them, oldest first."""

@@ -43,7 +43,7 @@ _ROLES: Final = ("system", "user", "assistant")
 _READ: Final = frozenset(
     ["max_tokens", "temperature", "top_p", "seed", "stop", "stop_sequences", "chat", "messages"]
 )
-_ROUTED: Final = frozenset(["timeout", "priority", "accuracy_floor"])
+_ROUTED: Final = frozenset(["timeout", "priority", "accuracy_floor", "wait_until"])
 _NO_EFFECT: Final[Mapping[str, tuple[object, ...]]] = {
     "best_of": (1,),
     "echo": (False,),

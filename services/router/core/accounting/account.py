@@ -15,8 +15,10 @@ from services.router.core.accounting.receipts import (
     Trailers,
     cost_trailers,
     priced,
+    with_waiting,
 )
 from services.router.core.accounting.service_level import WINDOWS_S
+from services.router.core.accounting.waiting_stats import WaitingStats
 from services.router.core.model import Instance, ModelRoutes
 from services.router.core.pending_request import PendingRequest
 from services.router.core.pipeline.pipeline_request import PipelineRequest, StageCost
@@ -42,6 +44,7 @@ class Account:
     Attributes:
         routes: Its entry in the newest routing table that had it.
         stats: The counters.
+        waiting: Those of requests that can wait.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Account:
     ) -> None:
         self.routes = routes
         self.stats = ModelStats(windows_s)
+        self.waiting = WaitingStats()
         self._intensity = intensity
         self._watchers = watchers
         self._receipts: dict[str, Receipts] = {}
@@ -77,17 +81,28 @@ class Account:
             queue_s += cost.queue_s
         latency_s = now_s - arrived_s
         active, total = carbon or (None, None)
-        receipt = Receipt(now_s, instance, latency_s, queue_s, cost, active, total)
-        self.stats.answer(
-            receipt,
-            in_time=self.routes.in_time(latency_s, cost.usage if cost else None),
-            traceparent=pending.request.traceparent,
+        waiting = pending.request.deferrable
+        receipt = Receipt(
+            now_s, instance, latency_s, queue_s, cost, active, total, waiting, pending.marginal_j
         )
+        self._count(receipt, pending)
         if pending.request.traceparent and tracing.recording():
             tracing.annotate(_attributes(pending, receipt))
         if self._watchers is not None and self._watchers.present:
             self._watchers.offer(receipt)
-        return receipts.add(result.response, cost, carbon)
+        answer = receipts.add(result.response, cost, carbon)
+        return with_waiting(answer, queue_s, pending.marginal_j) if waiting else answer
+
+    def _count(self, receipt: Receipt, pending: PendingRequest) -> None:
+        if receipt.waiting:
+            self.waiting.answer(receipt)
+            return
+        usage = receipt.cost.usage if receipt.cost else None
+        self.stats.answer(
+            receipt,
+            in_time=self.routes.in_time(receipt.latency_s, usage),
+            traceparent=pending.request.traceparent,
+        )
 
     def outcome(
         self, pending: PendingRequest, instance: Instance, result: Result, now_s: float
@@ -111,7 +126,10 @@ class Account:
 
     def failure(self, pending: PendingRequest, status: str, now_s: float) -> None:
         """Count a request that ended in an error."""
-        self.stats.failure(status, now_s, now_s - pending.request.arrived_s)
+        if pending.request.deferrable:
+            self.waiting.failure(status)
+        else:
+            self.stats.failure(status, now_s, now_s - pending.request.arrived_s)
         for stage in pending.pipeline.stage_costs if pending.pipeline else ():
             self.count_unclaimed(stage.instance, stage.cost)
 

@@ -29,6 +29,8 @@ class Receipt(NamedTuple):
         cost: Cost that its worker reported; None: none.
         carbon_gco2e: Carbon of the active energy; None: not known.
         carbon_total_gco2e: Carbon of the idle energy, too; None: not known.
+        waiting: It could wait.
+        marginal_energy_j: Energy that it added, J; None: it could not wait, or that is not known.
     """
 
     answered_s: float
@@ -38,6 +40,8 @@ class Receipt(NamedTuple):
     cost: Cost | None
     carbon_gco2e: float | None
     carbon_total_gco2e: float | None = None
+    waiting: bool = False
+    marginal_energy_j: float | None = None
 
 
 @dataclass(slots=True)

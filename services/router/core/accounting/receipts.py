@@ -18,6 +18,8 @@ from services.router.core.wire import (
 Intensity = Callable[[str], float | None]
 """From a zone to its carbon intensity now, gCO2e/kWh; None where it is not known."""
 
+WAITED = "cinquefoil-waited-s"
+
 Trailers = tuple[tuple[str, str], ...]
 
 
@@ -144,6 +146,25 @@ def tokens(cost: Cost, usage: Usage, carbon: Carbon | None) -> bytes:
         found += double_parameter("carbon_active_gco2e_per_token", carbon.active / output)
         found += double_parameter("carbon_total_gco2e_per_token", carbon.total / output)
     return found
+
+
+_CLASS = string_parameter("class", "waiting")
+
+
+def with_waiting(answer: Answer, waited_s: float, marginal_j: float | None) -> Answer:
+    """Return the answer to a request that could wait with what its receipt has more.
+
+    Args:
+        answer: With its receipt.
+        waited_s: Time that it waited, s.
+        marginal_j: Energy that it added, J; None: not known yet.
+    """
+    body = answer.body + _CLASS + double_parameter("waited_s", waited_s)
+    trailers: Trailers = (("cinquefoil-class", "waiting"), (WAITED, f"{waited_s:.6f}"))
+    if marginal_j is not None:
+        body += double_parameter("energy_marginal_j", marginal_j)
+        trailers += (("cinquefoil-marginal-energy-j", f"{marginal_j:.9g}"),)
+    return Answer(body, (*answer.trailers, *trailers))
 
 
 def cost_trailers(cost: Cost, carbon: Carbon | None) -> Trailers:

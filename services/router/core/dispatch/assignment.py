@@ -7,6 +7,7 @@ from services.kit.errors import ServiceError
 from services.router.core.balancing.weigher import MAX_WEIGHED, CarbonSignal
 from services.router.core.dispatch.admission import Admission, too_inaccurate
 from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Send, fail
+from services.router.core.dispatch.filler import Filler, WaitingBounds
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Limits, ModelRoutes
@@ -25,6 +26,7 @@ class Assignment:
         limits: Bounds of the model.
         states: Every instance that is dialled, by identity.
         silence: Those of them that have fallen silent.
+        filler: Requests that can wait: `queue_depth` counts none of them.
         overload: Whether it has more requests than it can answer.
         now_s: The newest time given by any event. Late is safe: requests are then given up later.
     """
@@ -35,6 +37,7 @@ class Assignment:
         limits: Limits,
         byte_budget: ByteBudget | None = None,
         carbon: CarbonSignal | None = None,
+        bounds: WaitingBounds | None = None,
     ) -> None:
         self.routes = routes
         self.limits = limits
@@ -44,6 +47,8 @@ class Assignment:
         self.silence = self._pool.silence
         self._waiting = Admission(routes, limits, byte_budget or ByteBudget())
         self.overload = self._waiting.overload
+        self.filler = Filler(self._pool, bounds or WaitingBounds())
+        self.filler.follow(routes)
         self._reconsider_s = math.inf
 
     def _see(self, now_s: float) -> None:
@@ -63,6 +68,7 @@ class Assignment:
         """Determine which instances may take requests, and assign what waits."""
         routes = self.routes
         self._waiting.arrange(routes)
+        self.filler.follow(routes)
         self._pool.refresh(
             routes.instance_choice,
             overloaded=self.overload.active,
@@ -79,8 +85,12 @@ class Assignment:
         decisions += self._weigh() if self._pool.weigher else self._assign_from(waiting.queue)
         if self.overload.active and not waiting.queue.places:
             self.overload.end(self.now_s)
-            decisions += self._refresh()
-        return decisions
+            return decisions + self._refresh()
+        return decisions + self._fill()
+
+    def _fill(self) -> list[Decision]:
+        """Admit deferrable requests into the room that is left, none while others wait."""
+        return self.filler.fill(self.routes.model, self.now_s, paused=self._waiting.depth > 0)
 
     def _weigh(self) -> list[Decision]:
         """Assign requests to the instances that a policy picks; it may let them wait."""
@@ -148,12 +158,17 @@ class Assignment:
         self._pool.hold(state, pending, self.now_s)
         return Send(state.instance, pending)
 
+    def _forget(self, pending: PendingRequest) -> None:
+        """Remove a request from where it waits; nothing happens where it does not."""
+        self._waiting.remove(pending)
+        self.filler.queue.remove(pending)
+
     def _end_hopeless(self) -> Iterator[Decision]:
         """End waiting requests that require an accuracy which no variant has any more."""
-        for pending in (*self._waiting.returned, *self._waiting.choosy):
+        for pending in (*self._waiting.returned, *self._waiting.choosy, *self.filler.queue):
             error: ServiceError | None = too_inaccurate(self.routes, pending)
             if error is None and pending.refusals and not self._pool.left_for(pending):
                 error = pending.last_refusal()
             if error is not None:
-                self._waiting.remove(pending)
+                self._forget(pending)
                 yield fail(pending, error)

@@ -32,6 +32,7 @@ from services.router.core.dispatch.decisions import (
     Send,
     fail,
 )
+from services.router.core.dispatch.filler import WaitingBounds
 from services.router.core.dispatch.hedging import Hedging
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import InstanceId, Limits, ModelRoutes
@@ -52,8 +53,9 @@ class Dispatcher(Hedging):
         limits: Limits,
         byte_budget: ByteBudget | None = None,
         carbon: CarbonSignal | None = None,
+        bounds: WaitingBounds | None = None,
     ) -> None:
-        super().__init__(routes, limits, byte_budget, carbon)
+        super().__init__(routes, limits, byte_budget, carbon, bounds)
         self._shortest_first = ShortestFirst(
             limits.overtaking_s or _OVERTAKING_SLOS * routes.slo_latency_s
         )
@@ -78,13 +80,15 @@ class Dispatcher(Hedging):
     @property
     def occupied(self) -> bool:
         """True while instances are dialled or requests wait."""
-        return bool(self.states or self.queue_depth)
+        return bool(self.states or self.queue_depth or self.filler.queue.places)
 
     def uses_length(self, pending: PendingRequest) -> bool:
         """Return whether the predicted length of a request's answer would make a difference now.
 
         Waiting requests are ranked by it, or the choice of an instance counts those in flight.
         """
+        if pending.request.deferrable:
+            return False
         ranks = pending.holder is None and self.routes.discipline == "ssjf"
         return ranks or self.routes.instance_choice == "predicted_tokens"
 
@@ -120,6 +124,9 @@ class Dispatcher(Hedging):
                 raise error
         self._budget.offered += 1
         self.now_s = now_s = max(self.now_s, request.arrived_s)
+        if request.deferrable:
+            self.filler.admit(pending, request.model)
+            return self._fill()
         weighs = pool.weigher is not None and queue is waiting.queue
         if not queue.places and (state := pool.free(pending, now_s)) is not None:
             if weighs:
@@ -144,20 +151,21 @@ class Dispatcher(Hedging):
         """Take a request that was begun elsewhere: it is never refused for lack of room."""
         self._budget.offered += 1
         self._see(now_s)
-        self._waiting.push(pending)
+        self._take_back(pending)
         if self._retired:
             return self._expel()
         return [*self._end_hopeless(), *self._assign_waiting()]
 
     def give_up(self) -> list[PendingRequest]:
         """Remove every waiting request, and return them."""
-        return self._waiting.clear()
+        return [*self._waiting.clear(), *self.filler.queue.clear()]
 
     def reconsider(self, now_s: float) -> list[Decision]:
         """Decide again about requests that wait by choice, at the time that a `Reconsider` said."""
         self._see(now_s)
         self._reconsider_s = math.inf
-        return self._assign_waiting() if self._waiting.queue.places else []
+        self.filler.woke()
+        return self._assign_waiting() if self._waiting.queue.places else self._fill()
 
     def predict_length(
         self, pending: PendingRequest, length_decile: int, tokens: float = 0.0
@@ -182,7 +190,7 @@ class Dispatcher(Hedging):
             return []
         pending.end()
         if pending.holder is None:
-            self._waiting.remove(pending)
+            self._forget(pending)
             return []
         return self._withdraw(pending)
 
@@ -190,6 +198,9 @@ class Dispatcher(Hedging):
         """End a request whose deadline has passed."""
         if pending.ended:
             return []
+        if pending.holder is None and pending.request.deferrable:
+            late = self.filler.expired(pending, self.routes.model)
+            return [*self.cancel(pending), Fail(pending, late)]
         where = "waiting for an instance" if pending.holder is None else "being computed"
         error = DeadlineExceeded(
             f"the deadline passed while the request was {where}", reason="DEADLINE"
@@ -210,6 +221,8 @@ class Dispatcher(Hedging):
         if pending.ended or not pending.takes_answer(instance):
             return None
         pending.begin_answer(instance, self.now_s)
+        if self._pool.fills and not pending.request.deferrable:
+            self._pool.learn_part(state, pending, self.now_s)
         return pending
 
     def result(
@@ -252,9 +265,7 @@ class Dispatcher(Hedging):
                 decisions += self._withdraw(pending, answered_by=instance)
             elif pending.length_decile is not None:
                 self._shortest_first.learn(pending, now_s, self._pool.slots)
-        waiting = self._waiting
-        if waiting.queue.places or waiting.choosy.places or waiting.returned.places:
-            decisions += self._assign_waiting()
+        decisions += self._assign_waiting() if self._waiting.depth else self._fill()
         if state.leaving:
             decisions += self._leave(state)
         return decisions
@@ -385,10 +396,17 @@ class Dispatcher(Hedging):
                 retry_after_s=self.routes.slo_latency_s,
             )
             if error is None:
-                self._waiting.push(pending)
+                self._take_back(pending)
             else:
                 decisions.append(fail(pending, error))
         return [*decisions, *(self._expel() if self._retired else self._end_hopeless())]
+
+    def _take_back(self, pending: PendingRequest) -> None:
+        """Queue a request that was begun, or that no instance has answered."""
+        if pending.request.deferrable:
+            self.filler.queue.push(pending)
+        else:
+            self._waiting.push(pending)
 
     def _expel(self) -> list[Decision]:
         why = f"model {self.routes.model!r} is no longer served"

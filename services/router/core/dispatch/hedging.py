@@ -7,6 +7,7 @@ from typing import Final
 from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.assignment import Assignment
 from services.router.core.dispatch.decisions import Decision, Send, Withdraw
+from services.router.core.dispatch.filler import WaitingBounds
 from services.router.core.dispatch.retry_budget import RetryBudget
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import InstanceId, Limits, ModelRoutes
@@ -31,8 +32,9 @@ class Hedging(Assignment):
         limits: Limits,
         byte_budget: ByteBudget | None = None,
         carbon: CarbonSignal | None = None,
+        bounds: WaitingBounds | None = None,
     ) -> None:
-        super().__init__(routes, limits, byte_budget, carbon)
+        super().__init__(routes, limits, byte_budget, carbon, bounds)
         self._budget = RetryBudget(limits)
 
     @property

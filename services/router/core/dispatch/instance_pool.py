@@ -22,7 +22,10 @@ from services.router.core.balancing.weigher import (
     CarbonSignal,
     InstanceWeigher,
     UnknownCarbon,
+    kind_of,
 )
+from services.router.core.deferrable.headroom import Objective
+from services.router.core.deferrable.marginal_energy import MarginalEnergy
 from services.router.core.dispatch.silence import Silence, likeliest
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, InstanceId
@@ -60,6 +63,8 @@ class InstancePool:
         by_prefix: Whether the choice of an instance depends on the prompt's beginning.
         closed: Variants that take no requests: the next stage of their pipeline could not go on.
         silence: Instances that have fallen silent: others go before them.
+        fills: Deferrable requests have come: how interactive ones do beside them is learned.
+        goal: Objectives that interactive requests keep beside deferrable ones.
         ticks: Numbers for the events of instances, in order (`InstanceState.used_at`).
     """
 
@@ -70,6 +75,8 @@ class InstancePool:
         self._accuracies: tuple[float, ...] = ()
         self.closed: frozenset[str] = frozenset()
         self.weigher: InstanceWeigher | None = None
+        self.fills = False
+        self.goal = Objective(math.inf)
         self.by_prefix = choice == "prefix"
         self._tokens: TokenObjective | None = None
         self._kv_bounded = False
@@ -78,6 +85,7 @@ class InstancePool:
         self._kinds = Kinds()
         self._carbon = carbon or UnknownCarbon()
         self._answer_carbon = AnswerCarbon()
+        self._marginal = MarginalEnergy()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
         self.silence = Silence()
         self.ticks = count(1)
@@ -258,7 +266,11 @@ class InstancePool:
         if self.by_prefix:
             state.prefixes.add(pending.prefix())
         state.used_at = next(self.ticks)
-        pending.assign(state.instance.id, len(state.in_flight), now_s, hedge=hedge)
+        if self.fills:
+            state.headroom.peak.hold(state.interactive, now_s)
+        pending.assign(
+            state.instance.id, len(state.in_flight), now_s, beside=state.deferrable, hedge=hedge
+        )
 
     def learn(
         self, state: InstanceState, pending: PendingRequest, now_s: float, cost: Cost | None
@@ -267,6 +279,11 @@ class InstancePool:
         state.answered += 1
         state.refuses_until_s = 0.0
         hold_s = now_s - pending.assigned_s
+        if pending.request.deferrable:
+            self._learn_deferrable(state, pending, hold_s, cost)
+            return
+        if self.fills:
+            self._learn_headroom(state, pending, now_s, cost)
         if cost is not None and cost.usage is not None and cost.output_tokens:
             state.learn_length(cost.output_tokens)
             answers = (pending.load + len(state.in_flight) + 1) / 2  # as it came, and as it ends
@@ -279,10 +296,39 @@ class InstancePool:
             )
             self._answer_carbon.learn(state.instance, answers, cost)
         if pending.hedge is None:
-            state.latency.observe(hold_s, pending.load)
+            state.latency.observe(hold_s, pending.load - pending.beside)
             if self.weigher is not None:
                 energy_j = 0.0 if cost is None else cost.energy_j
                 self.weigher.learn(state, pending.request, hold_s, energy_j)
+
+    def learn_part(self, state: InstanceState, pending: PendingRequest, now_s: float) -> None:
+        """Update an instance's headroom with the newest part of an interactive answer."""
+        if pending.responses > 1:
+            state.headroom.observe_gap(pending.response_gap_s)
+        else:
+            state.headroom.observe_first(now_s - pending.request.arrived_s, self.goal)
+
+    def _learn_headroom(
+        self, state: InstanceState, pending: PendingRequest, now_s: float, cost: Cost | None
+    ) -> None:
+        """Update an instance's headroom with an interactive answer, once anything uses it."""
+        load = _load(state, pending)
+        latency_s = now_s - pending.request.arrived_s
+        state.headroom.peak.hold(state.interactive, now_s)
+        state.headroom.observe(cost, load, latency_s, self.goal)
+        if cost is not None:
+            self._marginal.learn(kind_of(state.instance), cost, load)
+
+    def _learn_deferrable(
+        self, state: InstanceState, pending: PendingRequest, hold_s: float, cost: Cost | None
+    ) -> None:
+        """Update the estimates of deferrable answers, none of those of interactive ones."""
+        load = _load(state, pending)
+        state.headroom.observe_own(cost, load, hold_s)
+        if cost is not None:
+            kind = kind_of(state.instance)
+            self._marginal.learn(kind, cost, load)
+            pending.price(self._marginal.of(kind, cost, load))
 
     def capacity(self, now_s: float, slo_latency_s: float) -> Capacity:
         """Return the capacity of all instances together while they hold all that they may.
@@ -313,6 +359,11 @@ class InstancePool:
             self._weighers = {choice: InstanceWeigher(policy, self._carbon)}
         self._weighers[choice].policy = policy  # its estimates stay
         return self._weighers[choice]
+
+
+def _load(state: InstanceState, pending: PendingRequest) -> float:
+    """Return how many an instance held meanwhile: as the request came, and as it ends."""
+    return (pending.load + len(state.in_flight) + 1) / 2
 
 
 def _planned(states: Sequence[InstanceState], choice: InstanceChoice) -> tuple[InstanceState, ...]:
