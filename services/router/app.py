@@ -174,12 +174,11 @@ async def _batches(deployment: Deployment) -> AsyncIterator[HttpClient | None]:
 
 def _limits(settings: config.Router) -> Limits:
     """Return limits for many clients, large requests, and as many calls as the queues hold."""
-    waiting = settings.waiting.max_requests  # beside all others, also where each has a connection
     return Limits(
         message_bytes=transport_limit(settings.max_request_bytes),
-        connections=settings.max_connections + waiting,
+        connections=settings.max_connections,
         streams=settings.max_connection_requests,
-        calls=settings.max_requests + waiting,
+        calls=settings.max_requests + settings.waiting.max_requests,
     )
 
 

@@ -3,13 +3,17 @@
 from dataclasses import dataclass
 from typing import Final
 
-_FIRST: Final = 4.0
+_FIRST: Final = 16.0
+_LEAST: Final = 16.0
 _HALF: Final = 0.5
+_WAITED: Final = 0.5
+"""Share of its time with the router for which a request may wait there: then as many wait as run,
+so that no instance is without a next one, and more would only wait longer."""
 
 
 @dataclass(slots=True)
 class Admission:
-    """Additive increase, multiplicative decrease: what the router refuses halves the number.
+    """Follows how long the router holds requests: fewer where they wait, more where they do not.
 
     Attributes:
         most: Upper bound.
@@ -25,15 +29,22 @@ class Admission:
 
     def free(self, now_s: float) -> int:
         """Return how many more may be sent."""
-        return (
-            max(0, min(int(self.limit), self.most) - self.in_flight)
-            if now_s >= self.resumes_s
-            else 0
-        )
+        if now_s < self.resumes_s:
+            return 0
+        return max(0, min(int(self.limit), self.most) - self.in_flight)
 
-    def answered(self) -> None:
-        """Note an answer: one more may be in flight for each round of answers."""
-        self.limit = min(self.limit + 1 / self.limit, float(self.most))
+    def answered(self, waited_s: float, took_s: float) -> None:
+        """Note an answer.
+
+        A round of answers without any waiting makes the limit half as large again.
+
+        Args:
+            waited_s: Time for which the router held the request, s.
+            took_s: Time from sending it to its answer, s.
+        """
+        waited = min(waited_s / took_s, 1.0) if took_s > 0 else 0.0
+        least = min(_LEAST, float(self.most))
+        self.limit = min(max(self.limit + _WAITED - waited, least), float(self.most))
 
     def refused(self, now_s: float, retry_after_s: float) -> None:
         """Note that the router takes no more now; those in flight at the time count once."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -13,7 +14,7 @@ from pydantic_core import to_json
 
 from cinquefoil.batch.v1.records import Batch, BatchError, BatchState
 from services.batch.adapters.contents import Contents
-from services.batch.adapters.router_client import RouterClient
+from services.batch.adapters.router_client import Answer, RouterClient
 from services.batch.adapters.store import HOLD_S, Piece, Result, Store
 from services.batch.core.admission import Admission
 from services.batch.core.lines import EXPIRED, Fault, answered, failed, parsed
@@ -30,15 +31,17 @@ _tracebacks = logs.Tracebacks()
 
 _LOOK_S: Final = 0.5
 _JANITOR_S: Final = 60.0
-_ANSWER_S: Final = 600.0
-"""Longest time for one answer, s."""
 _PAUSE_S: Final = 1.0
 _READINGS: Final = 2
 """Input files that are read at a time."""
 _PIECES: Final = 64
 """Pieces that a reading writes in one transaction."""
 _SERVER_ERROR: Final = 500
+_TOO_LATE: Final = 504
+_BUG: Final = "internal_error"
 _GONE: Final = 100
+_CALL_LINES: Final = 16
+"""Lines that a call has at least, where so many are left."""
 
 
 class Gate:
@@ -64,17 +67,20 @@ class Gate:
         """Lines that are with the router."""
         return self._admission.in_flight
 
-    async def enter(self, over: Callable[[], bool]) -> bool:
-        """Wait until one more line may be sent, and count it; return whether that is so.
+    async def enter(self, wanted: int, over: Callable[[], bool]) -> int:
+        """Wait until some more lines may be sent, and count them; return how many.
+
+        Not for a few where many are wanted: each call costs, too.
 
         Args:
+            wanted: How many may be sent.
             over: Whether there is nothing to wait for any more; called at each change.
         """
-        self.waiting += 1
+        self.waiting += wanted
         try:
-            while not self._admission.free(self._now_s()):
+            while not (free := self._free(wanted)):
                 if over():
-                    return False
+                    return 0
                 self._changed.clear()
                 pause_s = max(self._admission.resumes_s - self._now_s(), 0.01)
                 full = self._now_s() >= self._admission.resumes_s
@@ -82,20 +88,46 @@ class Gate:
                     async with asyncio.timeout(_LOOK_S if full else pause_s):
                         await self._changed.wait()
             if over():
-                return False
-            self._admission.in_flight += 1
-            return True
+                return 0
+            self._admission.in_flight += free
+            return free
         finally:
-            self.waiting -= 1
+            self.waiting -= wanted
 
-    def leave(self, retry_after_s: float | None = None) -> None:
-        """Count an answer; `retry_after_s`: the router takes no more for so long."""
+    def _free(self, wanted: int) -> int:
+        free = min(self._admission.free(self._now_s()), wanted)
+        return free if free >= min(wanted, _CALL_LINES) or not self._admission.in_flight else 0
+
+    def leave(self, answer: Answer, took_s: float) -> None:
+        """Count an answer that came after a time, s."""
         self._admission.in_flight -= 1
-        if retry_after_s is None:
-            self._admission.answered()
+        if answer.retry_after_s is None:
+            self._admission.answered(answer.waited_s, took_s)
         else:
-            self._admission.refused(self._now_s(), retry_after_s)
+            self._admission.refused(self._now_s(), answer.retry_after_s)
         self._changed.set()
+
+    def abandon(self, count: int) -> None:
+        """Count lines out whose answers nothing waits for any more."""
+        self._admission.in_flight -= count
+        self._changed.set()
+
+
+@dataclass(slots=True)
+class Line:
+    """A line that has no result yet.
+
+    Attributes:
+        number: From 1.
+        content: As in the file; once read, the body of the request.
+        custom_id: The caller's name for it, once read.
+        attempts: Answers that were errors of the server.
+    """
+
+    number: int
+    content: bytes
+    custom_id: str = ""
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,61 +373,100 @@ class Runner:
             await self._parts.store.free(piece)
             return
         lines = [each for each in text.split(b"\n") if each.strip()]
-        async with asyncio.TaskGroup() as tasks:
-            for number, line in enumerate(lines, piece.first_line):
-                if number not in known:
-                    tasks.create_task(self._run_or_fail(batch, number, line, gate))
+        numbered = enumerate(lines, piece.first_line)
+        left = [each for each in numbered if each[0] not in known]
+        await self._run_lines(batch, [Line(*each) for each in left], gate)
         if not self._draining:
             self._writer.done(piece)
         self.wake()
 
-    async def _run_or_fail(self, batch: Batch, number: int, line: bytes, gate: Gate) -> None:
-        """Send a line; a bug fails it alone: its batch would wait for it without end."""
-        try:
-            await self._run_line(batch, number, line, gate)
-        except Exception as error:  # noqa: BLE001 - the border: every line has a result
-            _log.error("unhandled error", batch=batch.id, line=number, **_tracebacks.details(error))
-            self._fail(batch, number, Fault("internal_error", "internal error"))
-
-    async def _run_line(self, batch: Batch, number: int, line: bytes, gate: Gate) -> None:
-        """Send a line until it has a result: again while the router is full, or where it fails."""
-        attempts, name = 0, result_id(batch.id, number)
+    async def _run_lines(self, batch: Batch, lines: list[Line], gate: Gate) -> None:
+        """Send lines until each has a result: again where the router is full, or one fails."""
 
         def over() -> bool:
             return self._draining or batch.id in self._cancelling or self._left_s(batch) <= 0
 
+        left = deque(line for line in lines if self._readable(batch, line))
+        calls = set[asyncio.Task[None]]()
         try:
-            read_line = partial(parsed, line, batch.endpoint, batch.model)
-            request = await off_loop(len(line), read_line)
-        except Fault as fault:  # the file has changed since it was read
-            self._fail(batch, number, fault)
-            return
-        await self._writer.room()
-        while await gate.enter(over):
-            retry_after_s: float | None = 0.0
-            try:
-                answer = await self._parts.router.send(
-                    batch.endpoint,
-                    request.body,
-                    _headers(batch),
-                    min(_ANSWER_S, self._left_s(batch)),
-                )
-                retry_after_s = answer.retry_after_s
-            finally:
-                gate.leave(retry_after_s)
-            if answer.retry_after_s is not None:
-                continue
-            attempts += 1
-            if answer.status >= _SERVER_ERROR and attempts < self._parts.settings.max_attempts:
-                await asyncio.sleep(_PAUSE_S * attempts)
-                continue
-            read = partial(answered, request.custom_id, name, answer.status, answer.body)
-            content, bad, usage = await off_loop(len(answer.body), read)
-            self._writer.add(Result(batch.id, number, bad, content, usage))
-            return
+            while left or calls:
+                if left and (sent := await gate.enter(len(left), over)):
+                    some = [left.popleft() for _ in range(sent)]
+                    calls.add(asyncio.create_task(self._call(batch, some, left, gate)))
+                elif calls and batch.id not in self._cancelling:
+                    await asyncio.wait(calls, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                else:
+                    break
+                for call in [each for each in calls if each.done()]:
+                    calls.discard(call)
+                    call.result()
+        finally:
+            for call in calls:
+                call.cancel()
         if self._left_s(batch) <= 0:
             message = "the batch's window ended before the request was answered"
-            self._fail(batch, number, Fault(EXPIRED, message, request.custom_id))
+            for line in left:
+                self._fail(batch, line.number, Fault(EXPIRED, message, line.custom_id))
+
+    def _readable(self, batch: Batch, line: Line) -> bool:
+        """Read a line; note its failure where the file has changed."""
+        with self._failing(batch, line):
+            request = parsed(line.content, batch.endpoint, batch.model)
+            line.custom_id, line.content = request.custom_id, request.body
+            return True
+        return False
+
+    @contextmanager
+    def _failing(self, batch: Batch, line: Line) -> Iterator[None]:
+        """Fail a line for what goes wrong in the block: its batch would wait for it without end."""
+        try:
+            yield
+        except Fault as fault:
+            self._fail(batch, line.number, fault)
+        except Exception as error:  # noqa: BLE001 - the border: every line has a result
+            details = _tracebacks.details(error)
+            _log.error("unhandled error", batch=batch.id, line=line.number, **details)
+            self._fail(batch, line.number, Fault(_BUG, "internal error", line.custom_id))
+
+    async def _call(self, batch: Batch, lines: list[Line], left: deque[Line], gate: Gate) -> None:
+        """Send lines in one call; put those back that are to be sent again."""
+        await self._writer.room()
+        clock, open_ = self._parts.clock, len(lines)
+        began_s, pause_s = clock.monotonic(), 0.0
+        try:
+            async with aclosing(
+                self._parts.router.send(
+                    batch.endpoint, [line.content for line in lines], _headers(batch)
+                )
+            ) as answers:
+                async for answer in answers:
+                    open_ -= 1
+                    gate.leave(answer, clock.monotonic() - began_s)
+                    line = lines[answer.line]
+                    if await self._take(batch, line, answer):
+                        continue
+                    left.append(line)
+                    pause_s = max(pause_s, _PAUSE_S * line.attempts)
+        finally:
+            gate.abandon(open_)
+        await asyncio.sleep(pause_s)
+
+    async def _take(self, batch: Batch, line: Line, answer: Answer) -> bool:
+        """Note a line's answer; return whether it is final."""
+        if answer.retry_after_s is not None:
+            return False
+        if answer.status == _TOO_LATE and self._left_s(batch) <= 0:
+            return False
+        line.attempts += 1
+        most = self._parts.settings.max_attempts
+        if answer.status >= _SERVER_ERROR and line.attempts < most:
+            return False
+        name = result_id(batch.id, line.number)
+        with self._failing(batch, line):
+            read = partial(answered, line.custom_id, name, answer.status, answer.body)
+            content, bad, usage = await off_loop(len(answer.body), read)
+            self._writer.add(Result(batch.id, line.number, bad, content, usage))
+        return True
 
     def _fail(self, batch: Batch, number: int, fault: Fault) -> None:
         content = failed(fault, result_id(batch.id, number))
@@ -440,4 +511,5 @@ class Runner:
 
 
 def _headers(batch: Batch) -> dict[str, str]:
-    return {"x-client-id": batch.owner}
+    due_s = (batch.created_at + batch.window).timestamp()
+    return {"x-client-id": batch.owner, "cinquefoil-wait-until": f"{due_s:.3f}"}

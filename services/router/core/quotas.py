@@ -56,6 +56,19 @@ class Quotas:
             self.leave(client)
 
     @contextmanager
+    def charged_apart(self, client: str, now_s: float) -> Iterator[None]:
+        """Count a request of a client that can wait while the block runs; as of `deferred`.
+
+        Raises:
+            ResourceExhausted: The client has used its quota; says when to try again.
+        """
+        self.enter(client, now_s, _DEFERRED)
+        try:
+            yield
+        finally:
+            self.leave(client, _DEFERRED)
+
+    @contextmanager
     def deferred(self, client: str, now_s: float) -> Iterator[None]:
         """Count a call of a client, which is counted already, as one that can wait instead.
 
@@ -71,11 +84,8 @@ class Quotas:
         use.in_flight -= 1
         use.tokens = min(use.tokens + 1, use.quota.burst)
         try:
-            self.enter(client, now_s, _DEFERRED)
-            try:
+            with self.charged_apart(client, now_s):
                 yield
-            finally:
-                self.leave(client, _DEFERRED)
         finally:
             self._uses.setdefault(client, use).in_flight += 1
 

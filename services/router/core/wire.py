@@ -46,6 +46,7 @@ class Head:
         adapter: Not in the request: the adapter of its model that it names; "": none.
         only: Not in the request: endpoints of the instances that may answer it; None: any.
         deferrable: It can wait: it has `wait_until`, or its caller says so otherwise.
+        one_of_many: Not in the request: its call has others as well, and counts none of them.
         wait_until_s: The `wait_until` parameter, s since the epoch; None: where it is deferrable,
             as long as `router.waiting.timeout_s` allows.
     """
@@ -61,6 +62,7 @@ class Head:
     adapter: str = ""
     only: frozenset[str] | None = None
     deferrable: bool = False
+    one_of_many: bool = False
     wait_until_s: float | None = None
 
     def limit_s(self, remaining_s: float | None, default_s: float) -> float:

@@ -24,6 +24,7 @@ from services.router.edge.batches import Batches
 from services.router.edge.calls import Calls
 from services.router.edge.description import Description
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
+from services.router.edge.lines import Lines
 from services.router.edge.openai_api import OpenAiApi
 from services.router.edge.openai_messages import error_form as openai_form
 from services.router.edge.probes import Probes
@@ -74,10 +75,9 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
     )
     calls = Calls(engine, settings.max_request_bytes)
     app = web.Application()
-    routes = [
-        *InferenceProtocol(servicer, calls, guard).routes(),
-        *OpenAiApi(engine, calls, guard, settings.max_request_bytes).routes(),
-    ]
+    tensors = InferenceProtocol(servicer, calls, guard)
+    texts = OpenAiApi(engine, calls, guard, settings.max_request_bytes)
+    routes = [*tensors.routes(), *texts.routes(), *Lines(tensors, texts, guard).routes()]
     if batches is not None:
         app.add_routes(Batches(batches, guard).routes())
     version = servicer.ServerMetadata(pb.ServerMetadataRequest()).version
@@ -91,7 +91,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         app,
         tls=tls,
         certificate_required=not tokens,
-        max_connections=settings.max_connections + settings.waiting.max_requests,
+        max_connections=settings.max_connections,
         by_host=access is None,
         grace_s=grace_s,
         shared_port=settings.processes > 1,

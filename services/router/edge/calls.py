@@ -24,6 +24,9 @@ from services.router.runtime.engine import Engine
 TIMEOUT: Final = "cinquefoil-timeout-s"
 """Header with the time after which the caller wants no answer, s."""
 
+LINES: Final = "/v2/waiting/lines"
+"""Path of calls with many requests that can wait."""
+
 WAIT: Final = "cinquefoil-wait-until"
 """Header of a request that can wait, with the time until which."""
 
@@ -76,12 +79,13 @@ class Calls:
             ServiceError: As `Engine.infer`, the request is wrong, or the caller's identity expires.
         """
         head = _timed(messages.read_request_head(body, self._max_request_bytes), request)
-        if seen is not _NOTHING:
+        if seen is not _NOTHING or request.path == LINES:
             head = replace(
                 head,
                 text_bytes=seen.text_bytes,
                 adapter=seen.adapter,
                 deferrable=seen.flex or head.deferrable,
+                one_of_many=request.path == LINES,
             )
         context, known = HttpContext(request), caller()
         client = partial(client_of, context, known)

@@ -168,6 +168,24 @@ class InferenceProtocol:
             answer = await self._calls.infer(request, message)
         return await self._tensors(request, answer, wanted)
 
+    async def answer(self, request: web.Request, model: str, body: bytearray) -> web.Response:
+        """Answer tensors in JSON with tensors in JSON.
+
+        Args:
+            request: The HTTP request that they came with.
+            model: The model.
+            body: The document.
+
+        Raises:
+            ServiceError: It is wrong, or failed.
+        """
+        convert = partial(self._converted, body, None, {"model": model})
+        wanted, message = await off_loop(len(body), convert)
+        answer = await self._calls.infer(request, message)
+        write = partial(tensor_json.answer, answer.body, wanted)
+        content, _ = await off_loop(len(answer.body), write)
+        return web.Response(body=content, headers=self._calls.receipt(answer))
+
     async def _tensors(
         self, request: web.Request, answer: Answer, wanted: tensor_json.InferRequest
     ) -> web.Response:

@@ -22,7 +22,7 @@ from services.kit.http.guard import Guard
 from services.kit.off_loop import off_loop
 from services.router.core.accounting.receipts import Answer
 from services.router.edge import event_stream, openai_messages
-from services.router.edge.calls import Calls, Seen
+from services.router.edge.calls import LINES, Calls, Seen
 from services.router.edge.documents import checked
 from services.router.edge.openai_messages import Completion, error_form
 from services.router.frontend import messages
@@ -116,34 +116,51 @@ class OpenAiApi:
     def _answering(self, path: str) -> Handler:
         async def handler(request: web.Request) -> web.StreamResponse:
             async with self._guard.body(request) as body:
-                found, length = await off_loop(len(body), partial(self._read, body))
-                model, adapter = self._resolved(self._named(found))
-                platform = self._check(model).platform
-                if platform in PASSES_ON:
-                    pack = partial(openai_messages.passed, found, body, model, path)
-                    message = await off_loop(len(body), pack)
-                    seen = Seen(length, adapter, found.get("service_tier") == FLEX)
-                    infer = partial(self._calls.infer, request, message, seen=seen)
-                    if found.get("stream") is True and path in GENERATING:
-                        events = _Passed(self._plan)
-                        return await event_stream.stream(request, infer, events, self._whole)
-                    return await self._as_it_is(await infer())
-                if path != _COMPLETIONS:
-                    raise InvalidArgument.at(
-                        "model",
-                        f"the server of {model!r} ({platform or 'unknown platform'}) takes"
-                        f" prompts only; use {_COMPLETIONS}",
-                        reason="NOT_A_CHAT_MODEL",
-                    )
-                return await self._complete(request, {**found, "model": model})
+                return await self.answer(request, path, body)
 
         handler.__doc__ = f"Answer {path.removeprefix('/v1')[1:].replace('/', ' ')}."
         return handler
 
-    def _read(self, body: bytearray) -> tuple[dict[str, Any], int]:
+    def _read(self, body: bytes | bytearray) -> tuple[dict[str, Any], int]:
         """Return a body as it is read, and how long its prompt is."""
         found = document(body, self._most_bytes)
         return found, prompt_bytes(found, len(body))
+
+    async def answer(
+        self, request: web.Request, path: str, body: bytes | bytearray
+    ) -> web.StreamResponse:
+        """Answer a request of the API.
+
+        Args:
+            request: The HTTP request that it came with.
+            path: Path of the API, such as "/v1/completions".
+            body: Its body.
+
+        Raises:
+            ServiceError: It is wrong, or failed.
+        """
+        found, length = await off_loop(len(body), partial(self._read, body))
+        if request.path == LINES and found.get("stream"):
+            raise InvalidArgument.at("stream", "must be false: the call has other requests as well")
+        model, adapter = self._resolved(self._named(found))
+        platform = self._check(model).platform
+        if platform in PASSES_ON:
+            pack = partial(openai_messages.passed, found, body, model, path)
+            message = await off_loop(len(body), pack)
+            seen = Seen(length, adapter, found.get("service_tier") == FLEX)
+            infer = partial(self._calls.infer, request, message, seen=seen)
+            if found.get("stream") is True and path in GENERATING:
+                events = _Passed(self._plan)
+                return await event_stream.stream(request, infer, events, self._whole)
+            return await self._as_it_is(await infer())
+        if path != _COMPLETIONS:
+            raise InvalidArgument.at(
+                "model",
+                f"the server of {model!r} ({platform or 'unknown platform'}) takes prompts only;"
+                f" use {_COMPLETIONS}",
+                reason="NOT_A_CHAT_MODEL",
+            )
+        return await self._complete(request, {**found, "model": model})
 
     def _named(self, found: Mapping[str, Any]) -> str:
         """Return the model that a request names; the only one, where it names none.

@@ -131,7 +131,7 @@ class Engine:
         """Return the answer to a request; arguments and errors as of `_infer`."""
         if not head.deferrable:
             return await self._infer(head, body, remaining_s, receiver, client)
-        with self._deferred(client):
+        with self._deferred(head, client):
             return await self._infer(head, body, remaining_s, receiver, client)
 
     async def _infer(
@@ -234,7 +234,7 @@ class Engine:
         return min(head.limit_s(remaining_s, limit_s), limit_s)
 
     @contextmanager
-    def _deferred(self, client: Callable[[], str] | None) -> Iterator[None]:
+    def _deferred(self, head: Head, client: Callable[[], str] | None) -> Iterator[None]:
         """Count a request that can wait, apart from all others, while the block runs.
 
         Raises:
@@ -249,7 +249,8 @@ class Engine:
             )
         quota: AbstractContextManager[None] = _FREE
         if self._quotas is not None and client is not None:
-            quota = self._quotas.deferred(client(), self._clock.monotonic())
+            count = self._quotas.charged_apart if head.one_of_many else self._quotas.deferred
+            quota = count(client(), self._clock.monotonic())
         self._deferrable += 1
         try:
             with quota:
