@@ -48,7 +48,7 @@ class BatchService(Endpoint):
     max_open_batches: Annotated[int, Field(ge=1)] = 100
     max_waiting_lines: Annotated[int, Field(ge=1)] = 1_000_000
     max_waiting_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_in_flight: Annotated[int, Field(ge=1, le=4096)] = 256
+    max_in_flight: Annotated[int, Field(ge=1, le=4096)] = 1024
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     keep_files_s: Positive = 30 * 86_400.0
     min_free_mib: Annotated[float, Field(ge=0)] = 256.0

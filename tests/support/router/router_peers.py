@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from cinquefoil.carbon.v1 import carbon_pb2, carbon_pb2_grpc
-from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc, waiting_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -19,6 +19,8 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
         self.routing = plan_pb2.RoutingTable()
         self.discipline = "fcfs"
         self.reports: list[planner_pb2.ReportLoadRequest] = []
+        self.releases: list[waiting_pb2.WaitingRelease] = []
+        self.sent = 0
         self._changed = asyncio.Condition()
 
     async def route(self, *instances: plan_pb2.Instance, choice: str = "shares") -> None:
@@ -34,16 +36,26 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
         async with self._changed:
             revision = self.routing.revision + 1
             self.routing = plan_pb2.RoutingTable(revision=revision, plan_version=7, models=[model])
+            self.sent += 1
+            self._changed.notify_all()
+
+    async def release(self, *releases: waiting_pb2.WaitingRelease) -> None:
+        """Say how many requests that can wait may begin."""
+        async with self._changed:
+            self.releases = [*releases]
+            self.sent += 1
             self._changed.notify_all()
 
     async def Watch(
         self, request: planner_pb2.WatchRequest, context: Context
     ) -> AsyncIterator[planner_pb2.WatchResponse]:
         while True:
-            sent = self.routing.revision
-            yield planner_pb2.WatchResponse(routing=self.routing)
+            sent = self.sent
+            yield planner_pb2.WatchResponse(
+                routing=self.routing, releases=self.releases, releases_changed=bool(self.releases)
+            )
             async with self._changed:
-                while self.routing.revision == sent:
+                while self.sent == sent:
                     await self._changed.wait()
 
     async def ReportLoad(

@@ -101,18 +101,37 @@ def test_a_fault_is_a_line_without_a_response() -> None:
     }
 
 
-@given(st.lists(st.booleans(), max_size=200))
-def test_admission_stays_within_its_bounds(refusals: list[bool]) -> None:
+def held_back(admission: Admission, room: int, rounds: int) -> None:
+    """Answer requests as a router with room for so many at a time does: the others wait there."""
+    for _ in range(rounds):
+        with_router = int(admission.limit)
+        waited = max(1.0 - room / with_router, 0.0)
+        for _ in range(with_router):
+            admission.answered(waited, 1.0)
+
+
+@pytest.mark.parametrize("room", [20, 100, 700])
+def test_about_as_many_requests_wait_at_the_router_as_run_there(room: int) -> None:
+    """From few at first within some rounds, and back when the room shrinks."""
+    admission = Admission(4096)
+    held_back(admission, room, 20)
+    assert 1.5 * room <= admission.limit <= 3 * room
+    held_back(admission, 16, 20)
+    assert admission.limit <= 48
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 2)), max_size=200))
+def test_admission_stays_within_its_bounds(answers: list[float | None]) -> None:
     """Between one and the most, whatever the router says; a burst of refusals counts once."""
     admission, now_s = Admission(16), 0.0
-    for refused in refusals:
+    for waited_s in answers:
         now_s += 1.0
         before = admission.limit
-        if refused:
+        if waited_s is None:
             admission.refused(now_s, 5.0)
             admission.refused(now_s, 5.0)
             assert admission.limit >= before / 2
             assert admission.free(now_s) == 0
         else:
-            admission.answered()
+            admission.answered(waited_s, 1.0)
         assert 1 <= admission.limit <= 16
