@@ -71,6 +71,7 @@ PARSERS = {
 """Borders by the file that reads them."""
 
 OTHERWISE = {
+    "batch/adapters/router_client.py": "heads of answers of its own router, a line each",
     "batch/adapters/store.py": "its own rows",
     "batch/edge/app.py": "64 KiB, by the guard of its address",
     "carbon/sources/live/cache.py": "what it has written itself",

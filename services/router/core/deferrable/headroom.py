@@ -19,18 +19,19 @@ from services.router.core.deferrable.interactive_peak import InteractivePeak
 from services.router.core.regression import Regression
 
 PERIOD_S: Final = 1.0
-"""Time between two steps of AIMD, s."""
+MAX_PERIOD_S: Final = 30.0
+"""Bounds of the time between two steps of AIMD, s."""
 
 _CUT: Final = 0.7
 _AIMD_MORE: Final = 0.1
 """Of the objective, beyond the share: AIMD is for what the line does not know."""
-_MAX_REST_S: Final = 32.0
+_MAX_RESTS: Final = 32
 _CALM: Final = 8
 _FEW: Final = 0.02
 """Share of answers that one alone makes more than: two of them are needed."""
 _STEP: Final = 2.0
 _FIRST: Final = 4.0
-_HOLD_S: Final = 4.0
+_HOLD_PERIODS: Final = 4.0
 _FASTER: Final = 1.5
 _WORST: Final = 1e6
 _KNOWN: Final = 8.0
@@ -62,6 +63,12 @@ class Objective:
     missed: float = 0.05
     share: float = 0.7
 
+    @property
+    def period_s(self) -> float:
+        """Time between two steps of AIMD, s: before that, the last one does not show."""
+        slowest_s = self.first_token_s if self.first_token_s < math.inf else self.latency_s / 10
+        return max(min(slowest_s, MAX_PERIOD_S), PERIOD_S)
+
 
 @dataclass(slots=True)
 class Headroom:
@@ -86,7 +93,7 @@ class Headroom:
     paused: bool = False
     _cut: bool = False  # once: growth is additive from then on
     _grows_s: float = -math.inf
-    _rest_s: float = PERIOD_S  # from a cut to the next growth: longer, where one follows another
+    _rests: int = 1  # periods from a cut to the next growth: more, where one follows another
     _step_s: float = -math.inf
     _gap_s: float = 0.0  # sum of the times between interactive tokens in this period
     _gaps: int = 0
@@ -159,7 +166,8 @@ class Headroom:
             now_s: The time.
             goal: Objectives.
         """
-        if now_s < self._step_s + PERIOD_S:
+        period_s = goal.period_s
+        if now_s < self._step_s + period_s:
             return
         gap_s = self._gap_s / self._gaps if self._gaps else 0.0
         self._step_s, self._gap_s, self._gaps = now_s, 0.0, 0
@@ -168,9 +176,9 @@ class Headroom:
         ):
             self.limit = min(self.limit, held + _STEP) * _CUT
             self._missed *= 0.5
-            again = now_s < self._grows_s + _CALM * self._rest_s
-            self._rest_s = min(2 * self._rest_s, _MAX_REST_S) if again else PERIOD_S
-            self._grows_s, self._cut = now_s + self._rest_s, True
+            again = now_s < self._grows_s + _CALM * self._rests * period_s
+            self._rests = min(2 * self._rests, _MAX_RESTS) if again else 1
+            self._grows_s, self._cut = now_s + self._rests * period_s, True
         elif held >= self.limit - _STEP and now_s >= self._grows_s:  # it is what bounds
             self.limit += _STEP if self._cut else max(_STEP, self.limit / 2)
             self.limit = min(self.limit, _WORST)
@@ -182,14 +190,14 @@ class Headroom:
         """True where answers are texts, or may be: it has given none yet."""
         return self._token.weight + self._own_token.weight > 0 or not self._batch.weight
 
-    @property
-    def interval_s(self) -> float:
-        """Time between two deferrable requests: somewhat less than from answer to answer, s.
+    def interval_s(self, goal: Objective) -> float:
+        """Return the time between two deferrable requests, s: somewhat less than between answers.
 
         A server reads prompts in order of arrival, so that many at once would delay an interactive
         one that comes next. Batches need no pace.
         """
-        return (self.hold_s or _HOLD_S) / max(self.limit, 1.0) / _FASTER if self.texts else 0.0
+        hold_s = self.hold_s or _HOLD_PERIODS * goal.period_s
+        return hold_s / max(self.limit, 1.0) / _FASTER if self.texts else 0.0
 
     def room(self, interactive: int, credits_: int, most: int, goal: Objective) -> int:
         """Return the deferrable requests that the instance may hold now.

@@ -215,7 +215,9 @@ class Filler:
             self.queue.remove(pending)
             self._pool.hold(state, pending, now_s)
             if not state.in_batches:
-                headroom.next_s = max(headroom.next_s, now_s - PERIOD_S) + headroom.interval_s
+                headroom.next_s = max(headroom.next_s, now_s - PERIOD_S) + headroom.interval_s(
+                    self._pool.goal
+                )
             left -= 1
             headroom.closes_s = now_s + self._bounds.rules.patience_s
             yield Send(state.instance, pending)
