@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 import structlog
@@ -366,6 +366,35 @@ class _Disk:
 _queue, _collector, _disk = _Queue(), _Collector(), _Disk()
 
 
+_FRESH_S: Final = 0.005
+"""Age of a reading up to which the next callback does without its own."""
+
+
+class _Reading(NamedTuple):
+    """Times of a thread at a moment, s; to read them takes longer than most callbacks."""
+
+    at_s: float = -math.inf
+    thread: int = 0
+    cpu_s: float = 0.0
+    queued_s: float = 0.0
+    collected_s: float = 0.0
+    elsewhere_s: float = 0.0
+    disk_s: float = 0.0
+
+    @classmethod
+    def now(cls) -> "_Reading":
+        at_s = time.perf_counter()
+        return cls(
+            at_s,
+            threading.get_ident(),
+            time.thread_time(),
+            _queue.waited_s(),
+            _collector.ran_s,
+            _collector.elsewhere_s,
+            _disk.waited_s(at_s),
+        )
+
+
 @pytest.fixture(autouse=True)
 def _loop_is_never_held(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -379,23 +408,27 @@ def _loop_is_never_held(
     has the higher limit because a wait for the interpreter's lock looks the same.
     """
     held: list[tuple[float, float, str]] = []
+    before = _Reading()
 
     def run(handle: asyncio.Handle) -> None:
-        queued_s, collected_s = _queue.waited_s(), _collector.ran_s
-        elsewhere_s = _collector.elsewhere_s
-        cpu_s, started_s = time.thread_time(), time.perf_counter()
-        disk_s = _disk.waited_s(started_s)
+        nonlocal before
+        started_s = time.perf_counter()
+        if started_s - before.at_s > _FRESH_S or before.thread != threading.get_ident():
+            before = _Reading.now()
+        was = before
         _run_handle(handle)
-        took_s, on_cpu_s = time.perf_counter() - started_s, time.thread_time() - cpu_s
+        took_s = time.perf_counter() - started_s
         if took_s > _COMPUTED_S:
-            computed_s = on_cpu_s - (_collector.ran_s - collected_s)
-            waited_s = took_s - on_cpu_s - abs(_queue.waited_s() - queued_s)
-            waited_s -= _collector.elsewhere_s - elsewhere_s
+            now = _Reading.now()
+            on_cpu_s = now.cpu_s - was.cpu_s
+            computed_s = on_cpu_s - (now.collected_s - was.collected_s)
+            waited_s = took_s - on_cpu_s - abs(now.queued_s - was.queued_s)
+            waited_s -= now.elsewhere_s - was.elsewhere_s
             what = f"{computed_s:.2f} s computed, {waited_s:.2f} s waited: {_owner(handle)!r}"
             if computed_s > _COMPUTED_S and computed_s > _COMPUTED_S * _slowness():
-                held.append((math.inf, disk_s, what))
+                held.append((math.inf, was.disk_s, what))
             elif waited_s > _WAITED_S:
-                held.append((waited_s, disk_s, what))
+                held.append((waited_s, was.disk_s, what))
 
     if request.node.get_closest_marker("may_block") is None:
         monkeypatch.setattr(asyncio.Handle, "_run", run)
