@@ -271,6 +271,9 @@ class GenerativeRuntime(TextRuntime):
             package is imported.
         sha256: SHA-256 of `resource`, hexadecimal: another one is refused. Required with it; of a
             `file` it is `variants.<v>.sha256`.
+        chat_template: File of a Jinja template, instead of the model's own: tools and reasoning
+            need one that has them.
+        adapters: LoRA adapters, GGUF files by name; a request names one as its `model`.
     """
 
     kind: Literal["generative"]
@@ -278,6 +281,8 @@ class GenerativeRuntime(TextRuntime):
     slots: Annotated[int, Field(ge=1, le=256)] | None = None
     resource: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*/.+)?$")] = ""
     sha256: Sha256 = ""
+    chat_template: Path | None = None
+    adapters: dict[Name, Path] = Field(default_factory=dict)
 
     def _problems(self) -> Iterator[str]:
         if self.resource and not self.sha256:

@@ -11,8 +11,12 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+import aiohttp
+from pydantic_core import from_json
 
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.worker.external_server import Server
@@ -34,6 +38,12 @@ _SILENT: Final = -1
 _SPARE_THREADS: Final = 2
 """For `/health` and errors, beside one for each request that is decoded."""
 
+_CAPABILITIES: Final = {
+    "tools": "supports_tool_calls",
+    "reasoning_effort": "supports_reasoning_effort",
+}
+"""Capabilities of a chat template that members of a request take."""
+
 PLATFORM: Final = "llama.cpp"
 
 
@@ -51,12 +61,20 @@ async def llama_model(spec: WorkerSpec, runtime: GenerativeRuntime) -> AsyncIter
     async with session(f"http://{server.address}", server.api_key) as http:
         model = LanguageModel(http, server, runtime, PLATFORM)
         await server.until_ready(model.ready)
+        model.lacking = await _lacking(http)
+        model.adapters = tuple(runtime.adapters)
         yield model
     del loaded
 
 
 class LanguageModel(OpenAiModel):
-    """A loaded model."""
+    """A loaded model.
+
+    Attributes:
+        lacking: Members of requests for which its chat template has no place.
+    """
+
+    lacking: tuple[str, ...] = ()
 
     def read(self, data: Body, deadline_s: float) -> TextRequest:
         """Read and check a request; members that llama.cpp would pass over are refused.
@@ -65,9 +83,14 @@ class LanguageModel(OpenAiModel):
             InvalidArgument: It is invalid.
         """
         wanted = super().read(data, deadline_s)
-        if isinstance(wanted, ApiRequest):
-            llama_members.check(wanted.body, wanted.path)
-        return wanted
+        if not isinstance(wanted, ApiRequest):
+            return wanted
+        llama_members.check(wanted.body, wanted.path, self.lacking)
+        body = llama_members.with_chosen_tool(wanted.body)
+        if wanted.adapter in self.adapters:
+            number = self.adapters.index(wanted.adapter)
+            body = {**body, "lora": [{"id": number, "scale": 1.0}]}
+        return replace(wanted, body=body)
 
     async def failure(self) -> str:
         """Wait for ever."""
@@ -89,6 +112,11 @@ def _loaded(spec: WorkerSpec, runtime: GenerativeRuntime, server: Server) -> Any
     params.verbosity = _SILENT  # prompts are private
     params.cache_ram_mib = 0
     params.port = int(server.address.rpartition(":")[2])
+    params.model_alias = {spec.model}  # answers state it, instead of the file
+    if runtime.chat_template is not None:
+        params.chat_template = _text(runtime.chat_template, "chat_template")
+    params.lora_adapters = [_adapter(library, each) for each in runtime.adapters.values()]
+    params.lora_init_without_apply = True  # until a request names one
     params.n_threads_http = slots + _SPARE_THREADS
     params.api_keys = [server.api_key]
     params.ui = params.endpoint_slots = False
@@ -106,6 +134,28 @@ def _library() -> Any:
     except ImportError as error:  # where libgomp.so.1 is missing: Debian's libgomp1
         raise RuntimeError(f"xllamacpp: {error}") from error
     return xllamacpp
+
+
+async def _lacking(http: aiohttp.ClientSession) -> tuple[str, ...]:
+    """Return members for which the chat template has no place: llama.cpp would pass over them."""
+    async with http.get("/props") as answer:
+        found = from_json(await answer.read())["chat_template_caps"]
+    return tuple(name for name, capability in _CAPABILITIES.items() if not found[capability])
+
+
+def _adapter(library: Any, file: Path) -> Any:
+    if not file.is_file():
+        raise RuntimeError(f"runtime.adapters: no file {file}")
+    adapter = library.CommonAdapterLoraInfo()
+    adapter.path, adapter.scale = str(file), 1.0
+    return adapter
+
+
+def _text(file: Path, setting: str) -> str:
+    try:
+        return file.read_text()
+    except (OSError, ValueError) as error:
+        raise RuntimeError(f"runtime.{setting}: {error}") from error
 
 
 def _found(file: Path, runtime: GenerativeRuntime) -> Path:

@@ -3,7 +3,7 @@
 Source: llama.cpp, "tools/server/README.md" (`/completion`, `/v1/chat/completions`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from services.gpuagent.worker.generative.prompts import changes_nothing
@@ -27,9 +27,9 @@ _SAMPLING: Final = _words(
 )
 _CHAT: Final = _words(
     """
-    add_generation_prompt chat_template_kwargs max_completion_tokens messages
-    parallel_tool_calls reasoning_format response_format thinking_budget_tokens tool_choice
-    tools top_logprobs
+    add_generation_prompt chat_template_kwargs continue_final_message max_completion_tokens messages
+    parallel_tool_calls reasoning_effort reasoning_format response_format thinking_budget_tokens
+    tool_choice tools top_logprobs
     """
 )
 _RESPONSES: Final = _words(
@@ -56,7 +56,6 @@ _NO_EFFECT: Final[Mapping[str, tuple[object, ...]]] = {
     "background": (False,),
     "bad_words": ([],),
     "best_of": (1,),
-    "continue_final_message": (False,),
     "echo": (False,),
     "include": ([],),
     "include_reasoning": (True,),
@@ -81,12 +80,13 @@ _NO_EFFECT: Final[Mapping[str, tuple[object, ...]]] = {
 """Other members that clients send, with the values that change nothing."""
 
 
-def check(body: Mapping[str, Any], path: str) -> None:
+def check(body: Mapping[str, Any], path: str, lacking: Collection[str] = ()) -> None:
     """Refuse members that llama.cpp would pass over, by name, unless they change nothing.
 
     Args:
         body: Of a request.
         path: Where it goes; others than those of texts read what they need.
+        lacking: Members for which the model's chat template has no place.
 
     Raises:
         InvalidArgument: There is such a member.
@@ -94,6 +94,13 @@ def check(body: Mapping[str, Any], path: str) -> None:
     read = _READ.get(path)
     if read is None:
         return
+    for name in filter(body.get, lacking):
+        if not (name == "tools" and body.get("tool_choice") == "none"):
+            raise InvalidArgument.at(
+                name,
+                "the model's chat template has no place for it; runtime.chat_template is another",
+                reason="UNSUPPORTED",
+            )
     for name, value in body.items():
         if value is None or name in read or name in _ABOUT:
             continue
@@ -109,3 +116,36 @@ def check(body: Mapping[str, Any], path: str) -> None:
                 " else",
                 reason="UNSUPPORTED",
             )
+
+
+def with_chosen_tool(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a body in which a tool that must be called is the only one, and required.
+
+    llama.cpp takes a `tool_choice` that is an object for "auto".
+
+    Args:
+        body: Of a request.
+
+    Raises:
+        InvalidArgument: `tool_choice` names none of the tools, or is of another kind.
+    """
+    choice = body.get("tool_choice")
+    if not isinstance(choice, dict):
+        return body
+    if choice.get("type") != "function":
+        raise InvalidArgument.at(
+            "tool_choice",
+            'must be "none", "auto", "required" or a function: llama.cpp does nothing else',
+            reason="UNSUPPORTED",
+        )
+    name = _name(choice)
+    tools = [each for each in body.get("tools") or () if _name(each) == name]
+    if name is None or not tools:
+        raise InvalidArgument.at("tool_choice", f"there is no function {name!r} among the tools")
+    return {**body, "tools": tools, "tool_choice": "required"}
+
+
+def _name(given: Any) -> Any:
+    """Return a function's name: of chat's form, or of that of /v1/responses."""
+    found = given.get("function", given) if isinstance(given, dict) else None
+    return found.get("name") if isinstance(found, dict) else None

@@ -274,3 +274,22 @@ def test_llama_cpp_refuses_what_it_would_pass_over_and_takes_what_changes_nothin
     assert refused("/v1/completions", echo=True) == "echo"
     assert refused("/v1/responses", previous_response_id="a") == "previous_response_id"
     llama_members.check({"guided_json": {}}, "/tokenize")
+
+
+def test_llama_cpp_gets_a_chosen_tool_alone_and_no_tools_where_its_template_has_no_place() -> None:
+    """It takes a choice that is an object for "auto", and passes over tools without a place."""
+    tools = [{"type": "function", "function": {"name": name}} for name in "ab"]
+    chosen = {"type": "function", "function": {"name": "b"}}
+    found = llama_members.with_chosen_tool({"tools": tools, "tool_choice": chosen})
+    assert found == {"tools": tools[1:], "tool_choice": "required"}
+    of_responses = {"tools": [{"name": "a"}], "tool_choice": {"type": "function", "name": "a"}}
+    assert llama_members.with_chosen_tool(of_responses)["tool_choice"] == "required"
+    for wrong in ({**chosen, "function": {"name": "c"}}, {"type": "allowed_tools"}):
+        with pytest.raises(InvalidArgument, match="tool_choice"):
+            llama_members.with_chosen_tool({"tools": tools, "tool_choice": wrong})
+
+    chat = "/v1/chat/completions"
+    with pytest.raises(InvalidArgument, match=r"tools: .* runtime\.chat_template"):
+        llama_members.check({"tools": tools}, chat, ("tools",))
+    llama_members.check({"tools": tools, "tool_choice": "none"}, chat, ("tools",))
+    llama_members.check({"tools": tools}, chat, ("reasoning_effort",))
