@@ -94,6 +94,27 @@ async def test_text_streams_with_its_tokens_times_and_energy(router: Router) -> 
         assert result.receipt.energy_j > 0
 
 
+async def test_reasoning_is_a_parameter_beside_the_text(
+    router: Router, running: tuple[Running, Path]
+) -> None:
+    """In the parts before the text, and of a whole answer; its first token is the answer's."""
+    running[1].write_text("think")
+    await router.send(in_parts(1, chat("1 2")))
+    *parts, last = await results(router, lambda found: [r for r in found if not r.more])
+    whole = await router.infer(chat("1 2"), 2)
+    running[1].unlink()
+
+    assert [text_of(part.response) for part in parts] == ["", "", " 3", " 4"]
+    assert [reasoning_of(part) for part in (*parts, last)] == ["Let", " me count.", "", "", ""]
+    assert (text_of(whole.response), reasoning_of(whole)) == (" 3 4", "Let me count.")
+    assert whole.receipt.first_token_s > 0
+
+
+def reasoning_of(result: pb.Result) -> str:
+    found = oip.ModelInferResponse.FromString(result.response)
+    return found.parameters["reasoning_content"].string_param
+
+
 def passing(path: str, **body: Any) -> oip.ModelInferRequest:
     """Return a request of the OpenAI API that passes as it is."""
     content = json.dumps(body).encode()

@@ -93,11 +93,12 @@ class ApiRequest(Request):
             body["stream_options"] = {**self._options, **counted}
         return to_json(body)
 
-    def answer(self, piece: bytes, finish_reason: str = "") -> bytes:
+    def answer(self, piece: bytes, reasoning: bytes = b"", finish_reason: str = "") -> bytes:  # noqa: ARG002
         """Return a serialized ModelInferResponse: what the server said, as it is.
 
         Args:
             piece: Bytes of the server's.
+            reasoning: Nothing: it is in them.
             finish_reason: Why the answer ends here; "": it does not.
         """
         size = len(piece)
@@ -188,7 +189,7 @@ class Passage:
         if chunk is None:
             self.complete = self._ending = True
         else:
-            generated, _ = self._progress.take(chunk)
+            generated, _, _ = self._progress.take(chunk)
             self._began |= generated
             self._ending = _states_the_end(chunk) or (self._ending and not generated)
             raw = self._wanted(raw, chunk)

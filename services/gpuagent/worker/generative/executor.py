@@ -81,8 +81,9 @@ class SlotExecutor(Intake[TextRequest, SharedDevice, TextModel]):
         cost = ran.cost(job.arrived_s, usage=generation.usage)
         if isinstance(ended, ServiceError):
             return Answer(job.id, ended, cost=cost)
-        last = sending.result() + generation.tail
-        return Answer(job.id, response=job.request.answer(last, ended), cost=cost)
+        last, reasoning = sending.result()
+        response = job.request.answer(last + generation.tail, reasoning, ended)
+        return Answer(job.id, response=response, cost=cost)
 
     async def _generate(self, wanted: TextRequest, generation: Generation) -> str | ServiceError:
         """Return the reason why the text ended, or the error."""
@@ -102,14 +103,15 @@ class SlotExecutor(Intake[TextRequest, SharedDevice, TextModel]):
                 generation.stop()
 
 
-async def _send(job: Job[TextRequest], generation: Generation) -> bytes:
-    """Hand an answer on as it comes; return what is left for the last part."""
-    left: list[bytes] = []
-    async for piece in generation.pieces():
+async def _send(job: Job[TextRequest], generation: Generation) -> tuple[bytes, bytes]:
+    """Hand an answer on as it comes; return what is left of it, and of its reasoning."""
+    left, reasoned = bytearray(), bytearray()
+    async for piece, reasoning in generation.pieces():
         if not job.in_parts:
-            left.append(piece)
+            left += piece
+            reasoned += reasoning
         elif not await job.session.send_part(
-            Answer(job.id, response=job.request.answer(piece), more=True)
+            Answer(job.id, response=job.request.answer(piece, reasoning), more=True)
         ):
             generation.stop()
-    return b"".join(left)
+    return bytes(left), bytes(reasoned)

@@ -31,7 +31,7 @@ class Generation:
     def __init__(self, since_start_s: Callable[[], float], computed: Callable[[int], None]) -> None:
         self._since_start_s = since_start_s
         self._computed = computed
-        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._pieces: asyncio.Queue[tuple[bytes, bytes] | None] = asyncio.Queue()
         self._stopped = False
         self._end_early: Callable[[], object] = lambda: None
         self._last = DecodeStep(b"", 0, 0, 0)
@@ -56,8 +56,8 @@ class Generation:
         """Note that there is no more."""
         self._pieces.put_nowait(None)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the answer as it comes."""
+    async def pieces(self) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Yield the answer as it comes, and its reasoning."""
         while (piece := await self._pieces.get()) is not None:
             yield piece
 
@@ -76,13 +76,13 @@ class Generation:
     def take(self, step: DecodeStep) -> None:
         """Take a step; the first token is the first that the client is given something of."""
         self._charge(step.computed_tokens + step.output_tokens)
-        if step.piece or self._shown:
+        if step.piece or step.reasoning or self._shown:
             made = step.output_tokens - self._shown
             self._tokens.add(made, self._since_start_s(), input_tokens=step.input_tokens)
             self._shown = step.output_tokens
         self._last = step
-        if step.piece:
-            self._pieces.put_nowait(step.piece)
+        if step.piece or step.reasoning:
+            self._pieces.put_nowait((step.piece, step.reasoning))
 
     def take_whole(self, step: DecodeStep) -> None:
         """Take an answer that came at once: the times of its tokens are not known."""

@@ -312,8 +312,8 @@ class OpenAiModel(TextModel):
         """Take the text of a stream."""
         async for event in self._answers.events(content):
             if event.chunk is not None:
-                _, text = progress.take(event.chunk)
-                generation.take(progress.step(text.encode(errors="replace")))
+                _, *said = progress.take(event.chunk)
+                generation.take(progress.step(*(each.encode(errors="replace") for each in said)))
         if not progress.reason:
             raise self._broken_off()
 

@@ -130,20 +130,24 @@ class Prompt(Request):
         }
         return to_json({name: value for name, value in fields.items() if value is not None})
 
-    def answer(self, piece: bytes, finish_reason: str = "") -> bytes:
+    def answer(self, piece: bytes, reasoning: bytes = b"", finish_reason: str = "") -> bytes:
         """Return a serialized ModelInferResponse.
 
         Args:
             piece: Generated text.
+            reasoning: Of the model, before the text; it becomes the parameter `reasoning_content`.
             finish_reason: Why it ends here: "stop" (the model's end, or a stop word) or "length".
                 "": it does not.
         """
         said = np.array([piece], dtype=object)
         body = tensor_messages.response(self.inference, SIGNATURE, [said])
-        if not finish_reason:
+        more = {"reasoning_content": reasoning.decode(errors="replace")} if reasoning else {}
+        if finish_reason:
+            more["finish_reason"] = finish_reason
+        if not more:
             return body
-        reason = pb.InferParameter(string_param=finish_reason)
-        last = pb.ModelInferResponse(parameters={"finish_reason": reason})
+        stated = {name: pb.InferParameter(string_param=value) for name, value in more.items()}
+        last = pb.ModelInferResponse(parameters=stated)
         return body + last.SerializeToString()  # serialized messages merge by concatenation
 
 

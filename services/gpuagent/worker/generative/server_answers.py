@@ -107,6 +107,19 @@ class Event(NamedTuple):
     chunk: Any
 
 
+class Said(NamedTuple):
+    """What a chunk brings.
+
+    Attributes:
+        generated: Whether there is a token in it.
+        text, reasoning: New text of the answer, and of the reasoning before it.
+    """
+
+    generated: bool
+    text: str
+    reasoning: str
+
+
 class ServerAnswers:
     """Reads answers of one server. Args: name (for errors)."""
 
@@ -216,8 +229,8 @@ class Progress:
         self._likely = max(-(-prompt_bytes // _BYTES_PER_TOKEN), 1)  # until the server states it
         self._input = self._output = self._cached = 0
 
-    def take(self, chunk: Any) -> tuple[bool, str]:
-        """Take a chunk; return whether it brings a token, and its text.
+    def take(self, chunk: Any) -> Said:
+        """Take a chunk; return what it brings.
 
         Raises:
             ServiceError: It states an error, or is none.
@@ -242,19 +255,20 @@ class Progress:
         if not self.counted and found.get("choices"):
             self._output = max(-(-size // _BYTES_PER_TOKEN), 1)
 
-    def step(self, piece: bytes) -> DecodeStep:
+    def step(self, piece: bytes, reasoning: bytes = b"") -> DecodeStep:
         """Return how far the answer is, with what is new of it."""
         read = self._input or (self._likely if self._output else 0)
-        return DecodeStep(piece, read, max(read - self._cached, 0), self._output)
+        return DecodeStep(piece, read, max(read - self._cached, 0), self._output, reasoning)
 
-    def _take(self, chunk: Any) -> tuple[bool, str]:
+    def _take(self, chunk: Any) -> Said:
         if chunk.get("error") is not None or chunk.get("object") == "error":
             raise self._answers.stated_error(chunk)
-        generated, text = str(chunk.get("type", "")).endswith(".delta"), ""
+        generated, text, reasoning = str(chunk.get("type", "")).endswith(".delta"), "", ""
         for choice in chunk.get("choices") or ():
             said = choice.get("delta") or choice
             generated |= any(said.get(name) for name in _GENERATED)
             text += said.get("content") or said.get("text") or ""
+            reasoning += said.get("reasoning_content") or said.get("reasoning") or ""
             self.reason = _word(choice.get("finish_reason")) or self.reason
         self._output += generated
         self._end(chunk.get("response"))
@@ -263,7 +277,7 @@ class Progress:
             if _is_count(processed) and _is_count(cached):
                 self._input, self._cached = processed, min(cached, processed)
         self._count(chunk.get("usage"))
-        return generated, text
+        return Said(generated, text, reasoning)
 
     def _end(self, response: Any) -> None:
         """Take what /v1/responses says of its end."""

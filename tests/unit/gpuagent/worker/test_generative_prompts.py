@@ -138,7 +138,7 @@ def test_whatever_comes_is_a_prompt_or_a_clear_error(data: bytes) -> None:
 @given(st.text())
 def test_text_comes_back_as_it_was_said(text: str) -> None:
     answer = pb.ModelInferResponse.FromString(
-        prompts.read(request(b"Hi"), *HOW).answer(text.encode(), "stop")
+        prompts.read(request(b"Hi"), *HOW).answer(text.encode(), finish_reason="stop")
     )
 
     assert answer.raw_output_contents[0][4:].decode() == text

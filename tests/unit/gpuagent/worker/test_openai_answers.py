@@ -42,7 +42,7 @@ def progress() -> Progress:
 
 def taken(found: Progress, chunk: dict[str, Any]) -> tuple[str, DecodeStep]:
     """Return the text of a chunk, and the step that it makes."""
-    _, text = found.take(chunk)
+    text = found.take(chunk).text
     return text, found.step(text.encode())
 
 
