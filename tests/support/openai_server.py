@@ -5,8 +5,9 @@ chunk; after a prompt of words it counts from one. Given tools it calls the firs
 schema it answers with the first value that this allows. Chunks, usage, errors, metrics and the
 list of models have the forms that vLLM documents; no vLLM was run.
 A word in FAULT_FILE makes it misbehave: "die" after the first token, "unready" from now on, "full"
-(503), "think" (reasoning before the text), "no-sleep" (404 to `/sleep`), "queue" (its metrics say that requests wait), "hang" after the
-first token. While it says "pause", answers stop after the first token; "hold", before it, too.
+(503), "think" (reasoning before the text), "no-sleep" (404 to `/sleep`), "queue" (its metrics say
+that requests wait), "hang" after the first token. While it says "pause", answers stop after the
+first token; "hold", before it, too.
 Requests that were closed before their end are counted at `/aborted`. With VLLM_API_KEY, that key
 is required.
 """
@@ -203,8 +204,8 @@ class Counting:
         await self._while("hold")
         if chat and self._wants("think"):
             for word in ("Let", " me count."):
-                delta = {"reasoning_content": word}
-                await send([{"index": 0, "delta": delta, "finish_reason": None}], _usage(prompt, 1))
+                thought = {"index": 0, "delta": {"reasoning_content": word}}
+                await send([thought | {"finish_reason": None}], _usage(prompt, 1))
         if delta := _delta(body):
             ended = "tool_calls" if "tool_calls" in delta else "stop"
             await send([{"index": 0, "delta": delta, "finish_reason": None}], _usage(prompt, 1))

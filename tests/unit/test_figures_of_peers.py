@@ -292,6 +292,7 @@ PEERS = (
             "cinquefoil.planner.v1.ReportLoadRequest.routing_revision": "shown only",
             "cinquefoil.planner.v1.ModelLoad.input_tokens": "compared with the last report's",
             "cinquefoil.planner.v1.ModelLoad.output_tokens": "compared with the last report's",
+            "cinquefoil.planner.v1.ModelLoad.cached_input_tokens": "at most input_tokens",
             "cinquefoil.planner.v1.ModelLoad.failed": "not read",
             "cinquefoil.planner.v1.ModelLoad.queue_depth": "not read",
             "cinquefoil.planner.v1.ModelLoad.overloaded_s": "not read",

@@ -195,6 +195,7 @@ def _load(dispatcher: Dispatcher, account: Account, seconds: range) -> planner_p
         overloaded_s=overload.overloaded_s,
         input_tokens=tokens.input_tokens,
         input_tokens_squared=tokens.input_squares,
+        cached_input_tokens=tokens.cached_tokens,
         output_tokens=tokens.output_tokens,
         arrivals_per_s=account.stats.per_second.take(seconds),
         waiting=_waiting_load(dispatcher, account),

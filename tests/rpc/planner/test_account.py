@@ -65,7 +65,8 @@ async def test_hours_by_model_node_and_zone_over_a_restart(tmp_path: Path, grid:
         router = Router(stub)
         for tokens in (0, 40):
             report = pb.ReportLoadRequest(router_id="r-1")
-            report.models.add(model="digits", input_tokens=tokens, output_tokens=2 * tokens)
+            counts = {"input_tokens": tokens, "cached_input_tokens": 2 * tokens}  # half at most
+            report.models.add(model="digits", **counts, output_tokens=2 * tokens)
             router._said.put_nowait(report)
         for total_j, requests in ((1000, 100), (3000, 300), (3000, 300), (2000, 200)):
             send_energy(agent, total_j, requests)
@@ -90,6 +91,7 @@ async def test_hours_by_model_node_and_zone_over_a_restart(tmp_path: Path, grid:
     )
     assert sum(entry.requests for entry in digits) == 400
     assert sum(entry.output_tokens for entry in digits) == 80
+    assert sum(entry.cached_input_tokens for entry in digits) == 40, "no more than were read"
     assert sum(entry.idle_j for entry in without_model) == pytest.approx(800.0)
     assert sum(entry.unattributed_j for entry in without_model) == pytest.approx(1200.0)
     assert sum(entry.base_energy_j for entry in digits) > 0

@@ -88,7 +88,9 @@ def text_read(work: worker_pb2.Work) -> worker_pb2.Result:
         return worker_pb2.Result(id=work.id, status=error.status, message=error.message)
     seen = replace(found, inference=None)  # type: ignore[arg-type]
     return worker_pb2.Result(
-        id=work.id, response=found.answer(repr(seen).encode(), "stop"), receipt=RECEIPT
+        id=work.id,
+        response=found.answer(repr(seen).encode(), finish_reason="stop"),
+        receipt=RECEIPT,
     )
 
 

@@ -1360,6 +1360,7 @@ class AccountEntry(_message.Message):
     PROFILE_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
     METER_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
     INTENSITY_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
+    CACHED_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     """Electricity zone. Empty: all zones."""
     node: _builtins.str
@@ -1409,6 +1410,8 @@ class AccountEntry(_message.Message):
     """
     intensity_error_gco2e: _builtins.float
     """The same of carbon intensities that were estimated, forecast, held or assumed. Unit: gCO2e."""
+    cached_input_tokens: _builtins.int
+    """Of input_tokens, those that servers had cached, where they state that."""
     @_builtins.property
     def hour(self) -> _timestamp_pb2.Timestamp:
         """When the hour began, UTC."""
@@ -1437,10 +1440,11 @@ class AccountEntry(_message.Message):
         profile_error_gco2e: _builtins.float = ...,
         meter_error_gco2e: _builtins.float = ...,
         intensity_error_gco2e: _builtins.float = ...,
+        cached_input_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hour", b"hour"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "carbon_gco2e", b"carbon_gco2e", "embodied_gco2e", b"embodied_gco2e", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "intensity_error_gco2e", b"intensity_error_gco2e", "meter_error_gco2e", b"meter_error_gco2e", "model", b"model", "node", b"node", "output_tokens", b"output_tokens", "profile_error_gco2e", b"profile_error_gco2e", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "cached_input_tokens", b"cached_input_tokens", "carbon_gco2e", b"carbon_gco2e", "embodied_gco2e", b"embodied_gco2e", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "intensity_error_gco2e", b"intensity_error_gco2e", "meter_error_gco2e", b"meter_error_gco2e", "model", b"model", "node", b"node", "output_tokens", b"output_tokens", "profile_error_gco2e", b"profile_error_gco2e", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1986,6 +1990,7 @@ class ModelLoad(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     ARRIVALS_PER_S_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_SQUARED_FIELD_NUMBER: _builtins.int
+    CACHED_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
@@ -2013,6 +2018,8 @@ class ModelLoad(_message.Message):
     """Sum of the squares of the prompts' tokens since the router started: how much prompts differ. 0:
     the router does not count them.
     """
+    cached_input_tokens: _builtins.int
+    """Of input_tokens, those that servers had cached."""
     @_builtins.property
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency quantiles over the window, "50", "95", "99" and the SLO's percentile. Unit: s."""
@@ -2050,11 +2057,12 @@ class ModelLoad(_message.Message):
         output_tokens: _builtins.int = ...,
         arrivals_per_s: _abc.Iterable[_builtins.int] | None = ...,
         input_tokens_squared: _builtins.float = ...,
+        cached_input_tokens: _builtins.int = ...,
         waiting: Global___WaitingLoad | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_waiting", b"_waiting", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_waiting", b"_waiting", "answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "arrivals_per_s", b"arrivals_per_s", "failed", b"failed", "input_tokens", b"input_tokens", "input_tokens_squared", b"input_tokens_squared", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_waiting", b"_waiting", "answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "arrivals_per_s", b"arrivals_per_s", "cached_input_tokens", b"cached_input_tokens", "failed", b"failed", "input_tokens", b"input_tokens", "input_tokens_squared", b"input_tokens_squared", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__waiting: _TypeAlias = _typing.Literal["waiting"]  # noqa: Y015
     _WhichOneofArgType__waiting: _TypeAlias = _typing.Literal["_waiting", b"_waiting"]  # noqa: Y015

@@ -1006,6 +1006,7 @@ class AccountEntry:
             not metered but comes of the profiles. Unit: gCO2e.
         intensity_error_gco2e: The same of carbon intensities that were estimated, forecast, held or
             assumed. Unit: gCO2e.
+        cached_input_tokens: Of input_tokens, those that servers had cached, where they state that.
     """
 
     hour: datetime = datetime.fromtimestamp(0, UTC)
@@ -1029,6 +1030,7 @@ class AccountEntry:
     profile_error_gco2e: float = 0.0
     meter_error_gco2e: float = 0.0
     intensity_error_gco2e: float = 0.0
+    cached_input_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -1122,6 +1124,7 @@ class ModelLoad:
             count them.
         input_tokens_squared: Sum of the squares of the prompts' tokens since the router started:
             how much prompts differ. 0: the router does not count them.
+        cached_input_tokens: Of input_tokens, those that servers had cached.
         waiting: Requests that can wait: those of batches, of the service tier "flex" or with
             `wait_until`. No other field counts them. Absent: the router has had none.
     """
@@ -1140,4 +1143,5 @@ class ModelLoad:
     output_tokens: int = 0
     arrivals_per_s: tuple[int, ...] = ()
     input_tokens_squared: float = 0.0
+    cached_input_tokens: int = 0
     waiting: WaitingLoad | None = None

@@ -108,7 +108,7 @@ class Event(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a chunk brings.
+    """New parts of an answer, of one chunk.
 
     Attributes:
         generated: Whether there is a token in it.
@@ -230,7 +230,7 @@ class Progress:
         self._input = self._output = self._cached = 0
 
     def take(self, chunk: Any) -> Said:
-        """Take a chunk; return what it brings.
+        """Take a chunk; return the new parts of the answer.
 
         Raises:
             ServiceError: It states an error, or is none.

@@ -104,6 +104,7 @@ def load_from(
                 load.output_tokens,
                 # A sum of squares is at most the square of the sum.
                 min(load.input_tokens_squared, float(load.input_tokens) ** 2),
+                min(load.cached_input_tokens, load.input_tokens),
             )
             for load in message.models
             if load.input_tokens or load.output_tokens

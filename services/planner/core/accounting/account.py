@@ -29,11 +29,19 @@ class Tokens:
         input: Tokens of prompts.
         output: Tokens generated.
         input_squares: Sum of the squares of the prompts' lengths; 0: not known.
+        cached: Of the prompts' tokens, those that servers had cached.
     """
 
     input: int = 0
     output: int = 0
     input_squares: float = 0.0
+    cached: int = 0
+
+    def since(self, then: Tokens) -> Tokens:
+        """Return the tokens that came after a report; none where counters fell."""
+        read = max(self.input - then.input, 0)
+        cached = min(max(self.cached - then.cached, 0), read)
+        return Tokens(read, max(self.output - then.output, 0), cached=cached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,7 @@ class Account:
             return after, {}
         none = Tokens()
         new = {
-            model: Tokens(max(now.input - then.input, 0), max(now.output - then.output, 0))
+            model: now.since(then)
             for model, now in counted.items()
             if (then := known.get(model, none)) != now
         }

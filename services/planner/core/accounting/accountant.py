@@ -171,8 +171,7 @@ class Accountant:
     def count(self, router: str, counted: Mapping[str, Tokens], now: datetime) -> None:
         """Add the tokens that a router has counted since it started, by model."""
         self.account, new = self.account.count(router, counted)
-        tokens = {model: (each.input, each.output) for model, each in new.items()}
-        for key, figures in token_entries(hour_of(now), tokens):
+        for key, figures in token_entries(hour_of(now), new):
             self._add(key, figures)
 
     def rate(self, rates: BaselineRates) -> None:
@@ -307,9 +306,11 @@ def energy_entries(
 
 
 def token_entries(
-    hour: datetime, tokens: Mapping[str, tuple[int, int]]
+    hour: datetime, tokens: Mapping[str, Tokens]
 ) -> Iterator[tuple[EntryKey, Figures]]:
-    """Yield the entries of tokens, (input, output) by model; their zone and node are unknown."""
-    for model, (input_tokens, output_tokens) in tokens.items():
-        figures = Figures(input_tokens=input_tokens, output_tokens=output_tokens)
+    """Yield the entries of tokens, by model; their zone and node are unknown."""
+    for model, each in tokens.items():
+        figures = Figures(
+            input_tokens=each.input, output_tokens=each.output, cached_input_tokens=each.cached
+        )
         yield EntryKey(hour, "", "", model), figures

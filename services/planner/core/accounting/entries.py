@@ -47,6 +47,7 @@ class Figures:
         profile_error_gco2e, meter_error_gco2e, intensity_error_gco2e: Change of base_carbon_gco2e -
             carbon_gco2e when that source errs by its half-width (`site`).
         requests, input_tokens, output_tokens: Answered requests, and their tokens.
+        cached_input_tokens: Of input_tokens, those that servers had cached.
     """
 
     energy_j: float = 0.0
@@ -66,13 +67,14 @@ class Figures:
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
 
     def __add__(self, other: Figures) -> Figures:
         return Figures(*map(add, values(self), values(other)))
 
 
 NAMES = tuple(field.name for field in fields(Figures))
-COUNTS = ("requests", "input_tokens", "output_tokens")
+COUNTS = ("requests", "input_tokens", "output_tokens", "cached_input_tokens")
 
 values = attrgetter(*NAMES)
 """All figures, in order of NAMES."""

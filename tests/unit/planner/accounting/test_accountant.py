@@ -475,12 +475,14 @@ def test_tokens_are_booked_by_hour_and_model_and_are_of_no_place() -> None:
     """A model that a router begins to serve counts from 0; a count that fell adds nothing."""
     accountant, now = Accountant(SITES.get), datetime(2026, 3, 1, 11, 59, tzinfo=UTC)
     accountant.count("r", {"m": Tokens(5, 7)}, now)
-    accountant.count("r", {"m": Tokens(4, 9), "n": Tokens(3, 2)}, now)
+    accountant.count("r", {"m": Tokens(4, 9), "n": Tokens(3, 2, cached=1)}, now)
 
     hour = datetime(2026, 3, 1, 11, tzinfo=UTC)
     assert accountant.page().entries == {
         EntryKey(hour, "", "", "m"): Figures(input_tokens=0, output_tokens=2),
-        EntryKey(hour, "", "", "n"): Figures(input_tokens=3, output_tokens=2),
+        EntryKey(hour, "", "", "n"): Figures(
+            input_tokens=3, output_tokens=2, cached_input_tokens=1
+        ),
     }
 
 
