@@ -273,6 +273,8 @@ class GenerativeRuntime(TextRuntime):
             `file` it is `variants.<v>.sha256`.
         chat_template: File of a Jinja template, instead of the model's own: tools and reasoning
             need one that has them.
+        reasoning: Whether a template that has reasoning begins each answer with it, unless a
+            request says otherwise (`chat_template_kwargs: {enable_thinking: ...}`).
         adapters: LoRA adapters, GGUF files by name; a request names one as its `model`.
     """
 
@@ -282,6 +284,7 @@ class GenerativeRuntime(TextRuntime):
     resource: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*/.+)?$")] = ""
     sha256: Sha256 = ""
     chat_template: Path | None = None
+    reasoning: bool = True
     adapters: dict[Name, Path] = Field(default_factory=dict)
 
     def _problems(self) -> Iterator[str]:

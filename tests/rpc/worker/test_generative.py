@@ -12,6 +12,8 @@ import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
+from tests.support.paths import ROOT
+from tests.support.worker import lora_adapter
 from tests.support.worker.language_worker import (
     HOSTILE,
     needs_llama,
@@ -38,8 +40,12 @@ def ended(found: list[pb.Result]) -> list[int]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def single(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    """A worker of one slot."""
-    spec = text_spec(tmp_path_factory.mktemp("single"), slots=1)
+    """A worker of one slot, with a chat template that has tools, and an adapter."""
+    folder = tmp_path_factory.mktemp("single")
+    template, adapter = ROOT / "examples/openai/chat_template.jinja", folder / "odd.gguf"
+    adapters = {"odd": lora_adapter.write(adapter)}
+    how: dict[str, Any] = {"chat_template": template, "adapters": adapters, "reasoning": False}
+    spec = text_spec(folder, slots=1, **how)
     async with worker(spec) as running:
         yield running
 
@@ -81,19 +87,25 @@ async def test_parts_add_up_to_the_whole_answer_and_usage_is_reported_with_the_l
     assert answer.parameters["finish_reason"].string_param == "stop"
 
 
+def passing(text: str, **body: Any) -> oip.ModelInferRequest:
+    """Return a request of the OpenAI API that passes as it is."""
+    messages = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+    usual = {"messages": messages, "max_tokens": 40, "temperature": 0}
+    content = json.dumps(usual | body).encode()
+    request = oip.ModelInferRequest(model_name="m", id="q")
+    request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    request.raw_input_contents.append(len(content).to_bytes(4, "little") + content)
+    request.parameters["openai_path"].string_param = "/v1/chat/completions"
+    return request
+
+
 async def test_llama_cpp_does_what_its_server_can_and_refuses_the_rest_by_name(
-    single: Running,
+    single: Running, triple: Running
 ) -> None:
     """A schema, log probabilities and parts of a text; a member that it would ignore is refused."""
 
     async def answer(number: int, **body: Any) -> pb.Result:
-        messages = [{"role": "user", "content": [{"type": "text", "text": "Age?"}]}]
-        content = json.dumps({"messages": messages, "max_tokens": 40, **body}).encode()
-        request = oip.ModelInferRequest(model_name="m", id="q")
-        request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
-        request.raw_input_contents.append(len(content).to_bytes(4, "little") + content)
-        request.parameters["openai_path"].string_param = "/v1/chat/completions"
-        return await router.infer(request, number)
+        return await router.infer(passing("Age?", **body), number)
 
     schema: dict[str, Any] = {"type": "object", "required": ["age"]}
     schema |= {"properties": {"age": {"type": "integer"}}, "additionalProperties": False}
@@ -102,6 +114,9 @@ async def test_llama_cpp_does_what_its_server_can_and_refuses_the_rest_by_name(
         obeyed = await answer(1, response_format=wanted, store=False, n=1)
         stated = await answer(2, logprobs=True, top_logprobs=2, max_tokens=3)
         refused = await answer(3, guided_json=schema)
+    tool = {"type": "function", "function": {"name": "age", "parameters": schema}}
+    async with routed(triple.spec.listen) as router:  # with the model's own template
+        without = await answer(1, tools=[tool])
 
     (choice,) = json.loads(text_of(obeyed.response))["choices"]
     assert list(json.loads(choice["message"]["content"])) == ["age"]
@@ -109,6 +124,42 @@ async def test_llama_cpp_does_what_its_server_can_and_refuses_the_rest_by_name(
     assert [len(each["top_logprobs"]) for each in choice["logprobs"]["content"]] == [2, 2, 2]
     assert stated.receipt.output_tokens == 3
     assert (refused.status, refused.field) == ("INVALID_ARGUMENT", "guided_json")
+    assert (without.status, without.field) == ("INVALID_ARGUMENT", "tools")
+
+
+async def test_a_chat_template_brings_tools_and_reasoning_and_adapters_are_models(
+    single: Running,
+) -> None:
+    """The tool that is named is called, of two; an adapter's answer is another than its base's."""
+    city = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 9}}}
+    city |= {"required": ["city"]}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": city}}
+        for name in ("get_time", "get_weather")
+    ]
+    chosen = {"type": "function", "function": {"name": "get_weather"}}
+    asked = passing("What is the weather in Paris?", tools=tools, tool_choice=chosen)
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}, "thinking_budget_tokens": 5}
+    async with routed(single.spec.listen) as router:
+        called = await router.infer(asked, 1)
+        thought = await router.infer(passing("Why?", max_tokens=9, **thinking), 2)
+        plain = await router.infer(passing("Why?", max_tokens=9), 3)
+        odd = await router.infer(passing("Why?", max_tokens=9, model="odd"), 4)
+        again = await router.infer(passing("Why?", max_tokens=9), 5)
+
+    (call,) = said(called)["tool_calls"]
+    assert call["function"]["name"] == "get_weather"
+    assert json.loads(call["function"]["arguments"]).keys() == {"city"}
+    assert said(thought)["reasoning_content"]
+    assert said(plain)["content"] == said(again)["content"] != said(odd)["content"]
+    assert json.loads(text_of(plain.response))["model"] == single.spec.model
+    assert router.hello.adapters == ["odd"]
+
+
+def said(result: pb.Result) -> Any:
+    """Return the message of an answer."""
+    assert not result.status, result.message
+    return json.loads(text_of(result.response))["choices"][0]["message"]
 
 
 async def test_slots_are_used_together_and_receipts_sum_to_the_ledgers_energy(

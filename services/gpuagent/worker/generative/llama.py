@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.worker.external_server import Server
@@ -86,11 +86,19 @@ class LanguageModel(OpenAiModel):
         if not isinstance(wanted, ApiRequest):
             return wanted
         llama_members.check(wanted.body, wanted.path, self.lacking)
-        body = llama_members.with_chosen_tool(wanted.body)
-        if wanted.adapter in self.adapters:
-            number = self.adapters.index(wanted.adapter)
-            body = {**body, "lora": [{"id": number, "scale": 1.0}]}
-        return replace(wanted, body=body)
+        return replace(wanted, body=llama_members.with_chosen_tool(wanted.body))
+
+    def document(self, wanted: TextRequest) -> bytes:
+        """Return the body for llama.cpp, with each adapter's weight: without, it mixes caches."""
+        found = super().document(wanted)
+        if not self.adapters:
+            return found
+        named = wanted.adapter if isinstance(wanted, ApiRequest) else ""
+        weights = [
+            {"id": number, "scale": float(name == named)}
+            for number, name in enumerate(self.adapters)
+        ]
+        return b'{"lora":%b,%b' % (to_json(weights), found[1:])
 
     async def failure(self) -> str:
         """Wait for ever."""
@@ -113,10 +121,10 @@ def _loaded(spec: WorkerSpec, runtime: GenerativeRuntime, server: Server) -> Any
     params.cache_ram_mib = 0
     params.port = int(server.address.rpartition(":")[2])
     params.model_alias = {spec.model}  # answers state it, instead of the file
+    params.enable_reasoning = int(runtime.reasoning)
     if runtime.chat_template is not None:
         params.chat_template = _text(runtime.chat_template, "chat_template")
     params.lora_adapters = [_adapter(library, each) for each in runtime.adapters.values()]
-    params.lora_init_without_apply = True  # until a request names one
     params.n_threads_http = slots + _SPARE_THREADS
     params.api_keys = [server.api_key]
     params.ui = params.endpoint_slots = False
@@ -147,7 +155,7 @@ def _adapter(library: Any, file: Path) -> Any:
     if not file.is_file():
         raise RuntimeError(f"runtime.adapters: no file {file}")
     adapter = library.CommonAdapterLoraInfo()
-    adapter.path, adapter.scale = str(file), 1.0
+    adapter.path, adapter.scale = str(file), 0.0  # until a request names it
     return adapter
 
 

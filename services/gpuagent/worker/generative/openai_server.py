@@ -267,7 +267,7 @@ class OpenAiModel(TextModel):
                 self._server.answering(),
                 self._session.post(
                     wanted.path,
-                    data=wanted.document(self._named(wanted)),
+                    data=self.document(wanted),
                     headers={
                         "Content-Type": "application/json",
                         "Accept": _EVENTS if streams else "application/json",
@@ -294,6 +294,14 @@ class OpenAiModel(TextModel):
             self._uncounted = True
             _log.warning("the model's server states no usage: tokens are counted here")
         return progress.reason or "stop"
+
+    def document(self, wanted: TextRequest) -> bytes:
+        """Return the body for the server.
+
+        Raises:
+            Unavailable: The adapter that is named is not loaded here.
+        """
+        return wanted.document(self._named(wanted))
 
     def _named(self, wanted: TextRequest) -> str:
         """Return the server's name of what a request names: the model, or an adapter of it.
