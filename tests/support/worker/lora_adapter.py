@@ -4,6 +4,7 @@ Source: ggml, "GGUF", file structure; llama.cpp, `convert_lora_to_gguf.py`, name
 """
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ _WIDTH: Final = 576
 _RANK: Final = 4
 _ALIGNMENT: Final = 32
 _FLOAT32, _STRING = 6, 8  # types of values
-_VALUES: Final = {
+_VALUES: Final[Mapping[str, str | float]] = {
     "general.type": "adapter",
     "general.architecture": "llama",
     "adapter.type": "lora",
