@@ -63,7 +63,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a server does.
+    """A behaviour of a server.
 
     Attributes:
         says: The behaviour, in a few words.

@@ -138,10 +138,10 @@ async def test_a_chat_template_brings_tools_and_reasoning_and_adapters_are_model
         for name in ("get_time", "get_weather")
     ]
     chosen = {"type": "function", "function": {"name": "get_weather"}}
-    asked = passing("What is the weather in Paris?", tools=tools, tool_choice=chosen)
+    request = passing("What is the weather in Paris?", tools=tools, tool_choice=chosen)
     thinking = {"chat_template_kwargs": {"enable_thinking": True}, "thinking_budget_tokens": 5}
     async with routed(single.spec.listen) as router:
-        called = await router.infer(asked, 1)
+        called = await router.infer(request, 1)
         thought = await router.infer(passing("Why?", max_tokens=9, **thinking), 2)
         plain = await router.infer(passing("Why?", max_tokens=9), 3)
         odd = await router.infer(passing("Why?", max_tokens=9, model="odd"), 4)
