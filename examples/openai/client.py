@@ -18,7 +18,12 @@ client = OpenAI(base_url=os.environ.get("BASE_URL", "http://localhost:8676/v1"),
 def request(text: str, **how: Any) -> Any:
     """Return the answer to one message."""
     messages = [{"role": "user", "content": text}]
-    usual: dict[str, Any] = {"model": model, "messages": messages, "temperature": 0, "max_tokens": 60}
+    usual: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        "temperature": 0,
+        "max_tokens": 60,
+    }
     create: Any = client.chat.completions.create
     return create(**usual | how)
 
