@@ -267,7 +267,7 @@ def server_events(data: bytes) -> None:
             passage = Passage(_PASSED, progress)
             async for event in _SERVER.events(lines()):
                 piece = passage.take(event) if passes else _shown(progress, event.chunk)
-                _PASSED.answer(piece, progress.reason)
+                _PASSED.answer(piece, finish_reason=progress.reason)
                 _possible(progress)
             passage.rest()
 
@@ -288,7 +288,7 @@ def server_answer(data: bytes) -> None:
     """Read an answer that came at once, as `OpenAiModel` does."""
     progress = Progress(_SERVER, "the server", 100)
     progress.whole(parsed_answer(data), len(data))
-    _PASSED.answer(data[:9], progress.reason)
+    _PASSED.answer(data[:9], finish_reason=progress.reason)
     _possible(progress)
 
 
