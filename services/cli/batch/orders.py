@@ -160,5 +160,8 @@ async def _upload(file: Path) -> AsyncIterator[pb.UploadRequest]:
 
 def _stub(clients: Clients) -> BatchServiceAsyncStub:
     if clients.batch is None:
-        raise NotFound("the deployment has no batch service; `batch: {}` in its file adds one")
+        raise NotFound(
+            "the deployment has no batch service: `batch: {}` in its file adds one, and "
+            "`cinquefoil batch serve`, or `cinquefoil up`, starts it"
+        )
     return clients.batch

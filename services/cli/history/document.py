@@ -5,6 +5,7 @@ Series have a value for each of `times_s`, the starts of the points; null: nothi
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final, TypeVar
 
 from cinquefoil.carbon.v1.carbon_pb2 import Intensity
@@ -167,9 +168,8 @@ def _cells(gpu: Gpu) -> int:
 def _plans(past: Past, deployment: Deployment) -> Iterator[dict[str, Any]]:
     """Yield the plans that ran in the window, and what ran at its start."""
     gpus = {gpu.uuid: gpu for each in past.fleet.nodes for gpu in each.node.gpus}
-    following = [began(plan).timestamp() for plan in past.plans[1:]]
-    ends_s = [*following, None]
-    for n, (plan, until_s) in enumerate(zip(past.plans, ends_s, strict=True)):
+    following = (began(plan).timestamp() for plan in past.plans[1:])
+    for n, (plan, until_s) in enumerate(zip_longest(past.plans, following)):
         at = began(plan)
         if until_s is not None and until_s <= past.since.timestamp():
             continue

@@ -98,23 +98,27 @@ def _clock(gpu: Row) -> str:
     return f"{gpu.clock_mhz}/{gpu.max_clock_mhz}{held}"
 
 
-def _rows(gpu: Row, runs: Namer) -> Iterator[tuple[str, ...]]:
+def _rows(gpu: Row, runs: Namer) -> Iterator[tuple[str | Text, ...]]:
     head: tuple[str, ...] = _head(gpu)
     for row in _slices(gpu, runs):
         yield (*head, *row[:-1])
         head = ("", "", "", "")
 
 
-def _slices(gpu: Row, runs: Namer) -> Iterator[tuple[str, ...]]:
-    """Yield slice, segment, batch, state and id; of a GPU without slices, a row that says so."""
+def _slices(gpu: Row, runs: Namer) -> Iterator[tuple[str | Text, ...]]:
+    """Yield slice, segment, batch, state and id; of a GPU without slices, a row that says so.
+
+    Ids and places are whole in narrow columns, too: commands take them.
+    """
     if not gpu.slices:
         yield ("not cut", "", "", "", "")
     for each in gpu.slices:
         if each.model:
             name, batch = runs(each.model, each.variant, each.stage), each.batch_size
-            yield each.placement, name, f"{batch}x{each.processes}", _state(each), each.segment_id
+            size, place = f"{batch}x{each.processes}", Text(each.placement)
+            yield place, name, size, _state(each), Text(each.segment_id)
         else:
-            yield each.placement, "free", "", "", ""
+            yield Text(each.placement), "free", "", "", ""
 
 
 def _state(piece: Row) -> str:

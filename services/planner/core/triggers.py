@@ -221,18 +221,24 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
             yield Trigger(Kind.FLEET, f"fleet: {node} has other GPUs")
     for node in sorted((before.cordoned - now.cordoned) & {name for name, _ in now.gpus}):
         yield Trigger(Kind.FLEET, f"fleet: {node} may be used again", needed=False)
-    missing, extra = before.segments - now.segments, now.segments - before.segments
-    if missing:
-        what = f"fleet: {_names(missing)} should run and does not"
-        yield Trigger(Kind.FLEET, what, urgent=True)
-    if extra:
-        yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
+    yield from _segments(before, now)
     for model, variant in sorted(now.blocked - before.blocked):
         yield Trigger(Kind.FLEET, f"fleet: an agent gave up on {variant} of {model}")
     for model, variant in sorted(before.absent - now.absent):
         yield Trigger(Kind.FLEET, f"fleet: a node has the file of {variant} of {model} now")
     for model, variant in sorted(before.blocked - now.blocked):
         yield Trigger(Kind.FLEET, f"fleet: {variant} of {model} may be tried again")
+
+
+def _segments(before: Observation, now: Observation) -> Iterator[Trigger]:
+    missing, extra = before.segments - now.segments, now.segments - before.segments
+    if missing:
+        what = f"fleet: {_names(missing)} should run and does not"
+        if not now.segments:
+            what = f"fleet: nothing runs, as after a restart; {_names(missing)} should"
+        yield Trigger(Kind.FLEET, what, urgent=True)
+    if extra:
+        yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
 
 
 def _broken(now: Observation) -> Iterator[Trigger]:

@@ -19,6 +19,7 @@ from services.cli.main import app
 from services.kit.conditions import control_off, described
 from services.kit.config import MaintenanceWindow
 from services.kit.errors import NotFound, Unavailable
+from services.kit.net import free_port
 from services.kit.rpc.condition_messages import condition_messages
 from services.planner.core.maintenance import Freeze, Held, hold
 from services.planner.core.plan import Pin
@@ -44,11 +45,15 @@ class World:
         conditions: The planner's.
         planned: Whether there is a plan.
         without: A service that does not run.
+        rolling: Whether the plan is being carried out: its workers start.
+        batch: Whether the deployment has a batch service, which does not run.
     """
 
     conditions: list[Condition] = field(default_factory=list)
     planned: bool = False
     without: str = ""
+    rolling: bool = False
+    batch: bool = False
 
 
 AWAY = Condition(ConditionKind.NODE_AWAY, "node/node-0", "the agent of node-0 has not joined yet")
@@ -68,6 +73,25 @@ WORLDS = {
     "no model file": World(
         [Condition(ConditionKind.MODEL_FILE_MISSING, "variant/text/s", "no file s.onnx")]
     ),
+    "worker starting": World(planned=True, rolling=True),
+    "worker failing": World(
+        [Condition(ConditionKind.WORKER_FAILING, "variant/text/s", "s of text failed: no memory")],
+        planned=True,
+    ),
+    "several GPUs that no node has": World(
+        [
+            Condition(
+                ConditionKind.PROFILE_MISSING,
+                "model/text",
+                "text needs 4 GPUs of one node, and the largest has 2",
+                "models.text.variants.s.gpus",
+            )
+        ]
+    ),
+    "parked": World(
+        [Condition(ConditionKind.PARKED, "model/text", "no request for 10 min")], planned=True
+    ),
+    "batch service away": World(planned=True, batch=True),
     "planner away": World(planned=True, without="planner"),
     "router away": World(planned=True, without="router"),
 }
@@ -88,7 +112,10 @@ class Planner(fake_services.PlannerServicer):
     async def GetPlan(self, request: Any, context: Any) -> Any:
         if not self._world.planned:
             raise self._no_plan()
-        return await super().GetPlan(request, context)
+        found = await super().GetPlan(request, context)
+        if self._world.rolling:
+            found.plan.state = plan_pb2.PLAN_STATE_ROLLING
+        return found
 
     async def Explain(self, request: Any, context: Any) -> Any:
         raise self._no_plan()
@@ -162,6 +189,10 @@ COMMANDS = (
     "carbon report",
     "gpuagent show",
     "receipts",
+    "history",
+    "batch list",
+    "batch show 3f2a",
+    "batch results 3f2a",
     "health node-0",
     "health router",
 )
@@ -217,7 +248,8 @@ async def test_no_command_shows_a_placeholder_without_its_reason_and_a_command(
         text = config.read_text()
         section = text[text.index("  digits:") : text.index("planner:")]
         added = section.replace("digits", "text").replace("svc", "s")
-        config.write_text(text.replace("planner: {", f"{added}planner: {{", 1))
+        batch = f"batch: {{listen: 127.0.0.1:{free_port()}}}\n" if seen.batch else ""
+        config.write_text(f"{text.replace('planner: {', f'{added}planner: {{', 1)}{batch}")
         for command in COMMANDS:
             ended = await cinquefoil(*command.split(), "--config", config, columns=1000)
             assert "Traceback" not in ended.err, ended.err

@@ -8,8 +8,8 @@ from rich.console import Console
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1 import router_pb2
-from services.cli.status.document import Row, document
-from services.cli.status.render import render
+from services.cli.status.document import Row, document, gpus_of
+from services.cli.status.render import gpu_table, render
 from services.kit.conditions import control_off
 from services.kit.rpc.condition_messages import condition_messages
 from services.planner.core.maintenance import Freeze, Held, hold
@@ -38,6 +38,26 @@ def _segment(
         model="digits", variant="large", gpu_uuid="GPU-1", placement=placement, stage=stage
     )
     return pb.Segment(spec=spec, state=state, reason=reason)
+
+
+def test_an_id_and_a_place_are_whole_in_80_columns_beside_names_of_any_length() -> None:
+    """Commands take them."""
+    spec = pb.SegmentSpec(
+        segment_id="s-cca35a956a9e",
+        model="sentence-embeddings.multilingual-minilm-l12-v2",
+        variant="int8-dynamic",
+        gpu_uuid="GPU-1",
+        placement=pb.Placement(profile="3g.20gb", start=4),
+    )
+    gpu = pb.Gpu(uuid="GPU-1", type=pb.GpuType(name="a100-40gb"))
+    gpu.slices.add(placement=spec.placement)
+    node = pb.Node(name="gpu-pool-eu-west.example-17", gpus=[gpu])
+    node.segments.add(spec=spec, state=pb.SEGMENT_STATE_DEGRADED)
+    text = StringIO()
+    found = [*gpus_of(planner_pb2.FleetNode(node=node, connected=True))]
+    Console(width=80, file=text).print(gpu_table(found, detailed=True))
+
+    assert {"s-cca35a956a9e", "3g.20gb@4", "degraded"} <= {*text.getvalue().split()}
 
 
 def test_a_condition_is_a_line_with_the_setting_that_changes_it() -> None:

@@ -97,7 +97,17 @@ def test_intensity_that_leaves_zero_is_a_cause() -> None:
             "fleet: node-b away -> 1 x t4",
         ),
         (replace(SEEN, gpus={("node-a", "GPU-x"): "a100-40gb"}), "fleet: node-a has other GPUs"),
-        (replace(SEEN, segments=frozenset()), "fleet: small on 1g.5gb@0 should run and does not"),
+        (
+            replace(SEEN, segments=frozenset()),
+            "fleet: nothing runs, as after a restart; small on 1g.5gb@0 should",
+        ),
+        (
+            replace(SEEN, segments=frozenset({spec("s-2", "b")})),
+            (
+                "fleet: small on 1g.5gb@0 should run and does not; "
+                "fleet: b on 1g.5gb@0 runs and should not"
+            ),
+        ),
         (
             replace(SEEN, segments=SEEN.segments | {spec("s-2", "large"), spec("s-3")}),
             "fleet: large on 1g.5gb@0 and 1 more runs and should not",
@@ -152,7 +162,7 @@ def test_a_pinned_plan_is_disturbed_by_its_fleet_alone() -> None:
     assert found is not None
     assert (found.kind, found.reason) == (
         Kind.FLEET,
-        "fleet: small on 1g.5gb@0 should run and does not",
+        "fleet: nothing runs, as after a restart; small on 1g.5gb@0 should",
     )
 
 
