@@ -9,7 +9,7 @@ from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.history_pb2 import HistoryPoint
 from services.cli.client import Clients, first
-from services.kit.errors import ServiceError
+from services.kit.errors import ServiceError, leaves
 
 _RAN: Final = (plan_pb2.PLAN_STATE_ACTIVE, plan_pb2.PLAN_STATE_SUPERSEDED)
 _PAGE: Final = 200
@@ -58,12 +58,15 @@ async def fetch(clients: Clients, hours: int, step_s: int = 0) -> Past:
     until = datetime.now(UTC)
     since = until - timedelta(hours=hours)
     midnight = until.replace(hour=0, minute=0, second=0, microsecond=0)
-    async with asyncio.TaskGroup() as tasks:
-        points = tasks.create_task(_points(clients, since, until, step_s), name="history.points")
-        plans = tasks.create_task(_plans(clients, since), name="history.plans")
-        fleet = tasks.create_task(_fleet(clients), name="history.fleet")
-        intensities = tasks.create_task(_intensities(clients), name="history.intensities")
-        today = tasks.create_task(_account(clients, midnight), name="history.account")
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            points = tasks.create_task(_points(clients, since, until, step_s), name="history.points")
+            plans = tasks.create_task(_plans(clients, since), name="history.plans")
+            fleet = tasks.create_task(_fleet(clients), name="history.fleet")
+            intensities = tasks.create_task(_intensities(clients), name="history.intensities")
+            today = tasks.create_task(_account(clients, midnight), name="history.account")
+    except ExceptionGroup as group:
+        raise next(leaves(group)) from group
     step_s, found = points.result()
     return Past(
         since,

@@ -43,7 +43,7 @@ export async function read(path, given) {
   } catch {
     throw new Error("The console does not answer. Is `cinquefoil console serve` running?");
   }
-  const document_ = await answer.json();
+  const document_ = await answer.json().catch(() => ({ error: `The console answered ${answer.status} without a reason: its log has it.` }));
   if (!answer.ok) throw new Error(document_.error);
   return document_;
 }

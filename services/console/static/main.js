@@ -41,7 +41,7 @@ async function draw() {
     const page = await content(name, detail);
     if (mine === turn) render(h("div", { key: location.hash }, page), main);
   } catch (error) {
-    if (mine === turn) render(failure(error), main);
+    if (mine === turn) render(h("div", {}, h("h1", {}, document.querySelector("nav a[aria-current]")?.textContent ?? ""), failure(error)), main);
   }
 }
 
@@ -69,7 +69,8 @@ function follow() {
     const planned = (document_) => `${document_?.status.plan?.version} ${document_?.status.plan?.state}`;
     const before = present;
     present = JSON.parse(data);
-    const away = Object.entries(present.stale).map(([service, seconds]) => `${service} away for ${age(seconds)}`);
+    const silent = present.status.problems.map((each) => /^(\w+) at /.exec(each)?.[1]).filter((each) => each && !(each in present.stale));
+    const away = [...Object.entries(present.stale).map(([service, seconds]) => `${service} away for ${age(seconds)}`), ...silent.map((service) => `${service} does not answer`)];
     state(away.length ? `○ Not live: ${away.join(", ")}` : "● Live", away.length ? "poor" : "");
     const changed = before !== null && planned(before) !== planned(present);
     const first = before === null && opened().name === "what-if"; // it needs the GPUs

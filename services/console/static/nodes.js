@@ -35,7 +35,7 @@ export function nodesPage({ status }) {
       ["of", (each) => each.subject],
       ["what is wrong", (each) => each.sentence],
       ["setting that changes it", (each) => (each.setting ? h("code", {}, each.setting) : "–")],
-    ], sorted, status.problems.length ? "Conditions are not known: the planner does not answer." : "✓ Nothing keeps a node, model, plan or zone from working.")),
+    ], sorted, status.problems.length ? "Conditions are not known: the planner does not answer. Start it with cinquefoil up." : "✓ Nothing keeps a node, model, plan or zone from working.")),
     h("section", {}, h("h2", {}, "Nodes"),
     table("What each has, draws and is used for", [
       ["node", (each) => each.name],

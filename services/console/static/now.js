@@ -71,13 +71,14 @@ function tiles(status, days, history) {
   const answered = status.models.filter((model) => known(model.p95_s)), share = (model) => model.p95_s / model.slo_latency_s;
   const kept = answered.filter((model) => share(model) <= 1), nearest = answered.toSorted((a, b) => share(b) - share(a))[0];
   const some = (day) => day?.requests > 0;
+  const silent = (service) => status.problems.some((each) => each.startsWith(`${service} at`)) && [`Not known: the ${service} does not answer. Start it: `, h("code", {}, "cinquefoil up"), "."];
   return [
     tile("Saved today", some(days.today) ? saved(days.today).replace(/ \(.*/, "") : "–",
-      [some(days.today) ? `${percent(days.today.saved_ratio)} less than BASE, idle GPUs included.` : ["No request was answered today. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."],
+      (!some(days.today) && silent("planner")) || [some(days.today) ? `${percent(days.today.saved_ratio)} less than BASE, idle GPUs included.` : ["No request was answered today. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."],
         " ", some(days.yesterday) ? `Yesterday: ${saved(days.yesterday)}.` : "Yesterday: nothing was served."]),
     tile("Objectives kept", answered.length ? `${kept.length} of ${answered.length}` : "–",
-      nearest ? `Nearest its objective: ${nearest.model}, p95 ${ms(nearest.p95_s)} of ${ms(nearest.slo_latency_s)} (${percent(share(nearest))}).` : "No request was answered yet.", kept.length < answered.length ? "bad" : ""),
-    tile("Power now", status.gpus.length ? fixed(power, 0, " W") : "–", !status.gpus.length ? "No GPU has joined." : known(base) ? `BASE would draw ${fixed(base, 0, " W")}.` : `${counted(status.gpus.length, "GPU")}.`),
+      nearest ? `Nearest its objective: ${nearest.model}, p95 ${ms(nearest.p95_s)} of ${ms(nearest.slo_latency_s)} (${percent(share(nearest))}).` : silent("router") || ["No request was answered yet. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."], kept.length < answered.length ? "bad" : ""),
+    tile("Power now", status.gpus.length ? fixed(power, 0, " W") : "–", !status.gpus.length ? silent("planner") || ["No GPU has joined. Start an agent: ", h("code", {}, "cinquefoil gpuagent serve"), "."] : known(base) ? `BASE would draw ${fixed(base, 0, " W")}.` : `${counted(status.gpus.length, "GPU")}.`),
   ];
 }
 

@@ -114,6 +114,6 @@ export class Receipts extends Component {
         ...(newest.some((each) => each.output_tokens) ? [["tokens", (each) => (each.output_tokens ? `${each.input_tokens} + ${each.output_tokens}` : "–"), "number"]] : []),
         column("energy", newest, ENERGY, (each) => each.energy_j),
         column("carbon", newest, CARBON, (each) => each.carbon_gco2e),
-      ], newest, "None yet: they appear as they are answered."))));
+      ], newest, problem ? "None: they appear as requests are answered." : "They appear as requests are answered."))));
   }
 }
