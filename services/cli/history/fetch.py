@@ -60,7 +60,9 @@ async def fetch(clients: Clients, hours: int, step_s: int = 0) -> Past:
     midnight = until.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         async with asyncio.TaskGroup() as tasks:
-            points = tasks.create_task(_points(clients, since, until, step_s), name="history.points")
+            points = tasks.create_task(
+                _points(clients, since, until, step_s), name="history.points"
+            )
             plans = tasks.create_task(_plans(clients, since), name="history.plans")
             fleet = tasks.create_task(_fleet(clients), name="history.fleet")
             intensities = tasks.create_task(_intensities(clients), name="history.intensities")
