@@ -567,6 +567,24 @@ async def test_history_is_one_axis_of_time_with_what_ran_and_why(
     assert found["saved"].keys() == {"today_gco2e", "low_gco2e", "high_gco2e", "share"}
 
 
+async def test_without_a_planner_every_document_is_its_reason_and_a_command(
+    running: tuple[Clients, config.Deployment],
+) -> None:
+    """An error that several readings share is one sentence, not a fault of the console."""
+    settings = running[1]
+    away = settings.planner.model_copy(update={"listen": f"{HOST}:{free_port()}"})
+    settings = settings.model_copy(update={"planner": away})
+    async with connected(settings) as clients:
+        alone = ServiceReaders(clients, settings, time.monotonic)
+        async with client_of(alone) as program:
+            for path in ("history", "plans", "plans/1", "what-if", "models", "account"):
+                answer = await program.get(f"/api/{path}")
+                error = answer.json()["error"]
+                assert answer.status_code == 503, (path, error)
+                assert error.startswith("planner at "), path
+                assert "`cinquefoil up` starts" in error, path
+
+
 async def test_pages_have_no_inline_script_or_style_and_name_only_files_that_exist() -> None:
     """Inline code, which the policy would refuse, and files that a browser would not find."""
     page = (STATIC / "index.html").read_text()
