@@ -7,6 +7,7 @@ import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, 
 
 const MOST_SAID = 3; // conditions; the others are on their own page
 const MOST_GPUS = 32;
+const STATES = { proposed: "about to be carried out", rolling: "being carried out" }; // of a plan, where its own word says less
 
 // {present}: the newest document of /api/events.
 export class Now extends Component {
@@ -49,9 +50,9 @@ function happened({ plan, leader, problems, conditions }, history) {
   return h("div", {},
     h("p", { class: "headline" },
       h("a", { href: `#/plans/${plan.version}`, id: "newest" }, `Plan ${plan.version}`),
-      past ? past.sentence.replace(/^Plan \d+/, "") : ` is ${plan.state}: ${plan.reason}.`),
+      past ? past.sentence.replace(/^Plan \d+/, "") : ` is ${STATES[plan.state] ?? plan.state}: ${plan.reason}.`),
     h("p", { class: "quiet", id: "next" },
-      `It is ${plan.state}. `,
+      past ? `It is ${STATES[plan.state] ?? plan.state}. ` : "",
       leader ? `Planner: ${leader.holder}, term ${leader.term}. ` : "",
       h("a", { href: `#/plans/${plan.version}` }, "Why this plan"), " · ",
       h("a", { href: "#/what-if/demand=3" }, "What if the load triples"), " · ",

@@ -17,7 +17,7 @@ export function cards({ plan, unchanged }, models, palette) {
   return h("div", { class: "outcome" },
     unchanged && !alike && h("p", { class: "warning" }, `▲ What runs now would leave ${names.filter((name) => short(unchanged, name)).map((name) => `${fixed(unchanged.unserved_rps[name], 1)} req/s of ${name}`).join(", ") || "nothing"} unserved; this plan ${names.some((name) => short(plan, name)) ? "leaves other load unserved" : "serves all"}. Their power and emissions do not compare.`),
     h("div", { class: "tiles" },
-      card("Emissions", [carbon(plan.carbon_gco2e_per_h), " per hour"], beside(carbon(unchanged?.carbon_gco2e_per_h), less(plan.carbon_gco2e_per_h, unchanged?.carbon_gco2e_per_h))),
+      card("Emissions", [carbon(plan.carbon_gco2e_per_h), "/h"], beside(carbon(unchanged?.carbon_gco2e_per_h), less(plan.carbon_gco2e_per_h, unchanged?.carbon_gco2e_per_h))),
       card("Power", [fixed(plan.power_w, 0), " W"], beside(fixed(unchanged?.power_w, 0, " W"), less(plan.power_w, unchanged?.power_w))),
       card("GPUs powered", [String(plan.gpus), ""], beside(String(unchanged?.gpus), null)),
       names.slice(0, MOST_MODELS).map((name) => {
