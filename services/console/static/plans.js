@@ -18,13 +18,13 @@ export async function plansPage() {
     plans.length > 1 && compare(plans),
     h("div", { class: "card" }, table("Newest first; times are UTC", [
       ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
-      ["made", (plan) => time(plan.created_at)],
+      ["made", (plan) => time(plan.created_at), "short"],
       ["state", (plan) => `${state(plan)}${plan.pinned ? ", pinned" : ""}`],
       ["by", (plan) => plan.strategy],
       ["because", (plan) => plan.failure || plan.reason],
       ["power, W", (plan) => fixed(plan.prediction?.power_w, 0), "number"],
       column("emissions per hour", plans, CARBON, (plan) => plan.prediction?.carbon_gco2e_per_h),
-      ...(plans.length > 1 ? [["go back", (plan) => (plan.version === newest ? "it is the newest" : h("a", { href: `#/plans/${newest}..${plan.version}`, "aria-label": `What rolling back to plan ${plan.version} would change` }, "what would change"))],
+      ...(plans.length > 1 ? [["go back", (plan) => (plan.version === newest ? "it is the newest" : h("a", { href: `#/plans/${newest}..${plan.version}`, "aria-label": `What rolling back to plan ${plan.version} would change` }, "what would change")), "short"],
       ["against the newest", (plan) => (plan.version === newest ? "" : h("a", { href: `#/plans/${plan.version}..${newest}`, "aria-label": `Compare plan ${plan.version} with plan ${newest}` }, "compare"))]] : []),
     ], plans, "No plan yet. The planner makes one when it knows a GPU and a carbon intensity: Nodes and sources says what is missing.")));
 }
