@@ -7,7 +7,8 @@
 Processor time is that of the process `--pid`, the console's (its log has it under `cinquefoil up`);
 without it that table is left out. The page is all that a browser loads for the page Now, as it goes
 over the wire (gzip). With `--config` the weight of carbon of that deployment is changed to and fro,
-and Chromium shows when: from the planner's announcement of a plan until the page has it. With
+and Chromium shows when: from the planner's announcement of a plan until the page has it;
+`page_cpu_median_ms` is its main thread's processor time until the page shows the plan. With
 `--kill` the process `--pid` is killed while pages are open and digits are sent to the router.
 """
 
@@ -188,14 +189,18 @@ async def _screen(address: str, headers: dict[str, str], config: Path) -> Figure
         browser = await playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        paints_ms = []
+        paints_ms, busy_ms = [], []
         for _ in range(_PAINTS):  # each with nothing in its cache
             context = await browser.new_context(extra_http_headers=headers)
             page = await context.new_page()
+            devtools = await context.new_cdp_session(page)
+            await devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
             await page.goto(f"http://{address}/#/now")
             newest = page.locator("#newest")
             await expect(newest).to_contain_text("Plan", timeout=_COMPLETE_MS)
             paints_ms += await page.evaluate(_PAINT)
+            found = (await devtools.send("Performance.getMetrics"))["metrics"]
+            busy_ms += [1e3 * each["value"] for each in found if each["name"] == "TaskDuration"]
         for weight in islice(cycle((1.0, 0.0)), _PLANS):
             version = await _changed(clients, weight)
             changed_s = time.perf_counter()
@@ -206,6 +211,7 @@ async def _screen(address: str, headers: dict[str, str], config: Path) -> Figure
     row = {
         "first_paint_median_ms": sorted(paints_ms)[_PAINTS // 2],
         "first_paint_most_ms": max(paints_ms),
+        "page_cpu_median_ms": sorted(busy_ms)[_PAINTS // 2],
         "update_median_ms": shown_ms[_PLANS // 2],
         "update_most_ms": shown_ms[-1],
     }
