@@ -122,7 +122,7 @@ def numbers(answer: Any) -> Array:
         for each in answer.values():
             if each.dtype.kind in kinds:
                 found: Array = each.astype(np.float64).ravel()
-            return found
+                return found
     raise InvalidArgument(f"no output has numbers ({_described(answer)})")
 
 

@@ -246,7 +246,12 @@ def _answers(network: Network, samples: Samples) -> list[Answer]:
                     for name, each in zip(names, outputs, strict=True)
                 }
             )
-    return [{name: np.asarray(each) for name, each in answer.items()} for answer in answers]
+    return [{name: _array(each) for name, each in answer.items()} for answer in answers]
+
+
+def _array(value: Any) -> Array:
+    """Return a value of one item as an array: texts stay objects, also a single one."""
+    return np.asarray(value, object if isinstance(value, str) else None)
 
 
 def require_one_signature(networks: Sequence[Network]) -> None:

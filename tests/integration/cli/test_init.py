@@ -176,6 +176,22 @@ def test_a_module_of_pytorch_is_exported_with_its_weights(tmp_path: Path) -> Non
     assert "takes row float[?, 4]" in (tmp_path / CONFIG).read_text()
 
 
+def test_classes_that_are_texts_are_compared_with_labels_that_are(tmp_path: Path) -> None:
+    """As scikit-learn's classifiers of names give them, each label a text of one item."""
+    text = """
+        <ir_version: 10, opset_import: ["": 21]>
+        net (float[batch, 2] x) => (string[batch] label)
+        <string[2] names = {"cat", "dog"}>
+        { best = ArgMax<axis = 1, keepdims = 0>(x)  label = Gather(names, best) }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    np.savez(tmp_path / "val.npz", x=np.eye(2, dtype="f4"), labels=np.array(["cat", "dog"]))
+
+    result = init(tmp_path, "--onnx", tmp_path / "net.onnx", "--data", tmp_path / "val.npz")
+
+    assert "net.onnx: 1.0000 right of 2 items" in result.stdout, result.output
+
+
 def test_a_transformer_of_pytorch_is_exported_for_texts_of_any_length(tmp_path: Path) -> None:
     """Arguments with a default are inputs if the set has them; named outputs keep their names."""
     pytest.importorskip("torch", reason="pip install torch onnxscript")

@@ -29,6 +29,12 @@ CASES: dict[str, tuple[Metric, Any, Any, float]] = {
     "squares, half": (Metric.MSE, answers(0, 2, 2), np.array([0.0, 2, 4]), 0.5),
     "absolute, half": (Metric.MAE, answers(0, 2, 2), np.array([0.0, 2, 4]), 0.5),
     "absolute, worse": (Metric.MAE, answers(9, 9, 9), np.array([0.0, 2, 4]), 0),
+    "squares, after a class": (
+        Metric.MSE,
+        [{"label": np.array(1), "y": np.array([value])} for value in (0.0, 2.0, 2.0)],
+        np.array([0.0, 2, 4]),
+        0.5,
+    ),
     "one direction": (Metric.EMBEDDING_COSINE, answers([2, 0]), np.array([[1.0, 0]]), 1),
     "right angle": (Metric.EMBEDDING_COSINE, answers([0, 3]), np.array([[1.0, 0]]), 0),
     "boxes": (Metric.IOU, answers([[9, 9, 9, 9], [0, 0, 2, 1]]), [BOX], 0.5),
