@@ -333,7 +333,7 @@ async def test_at_80_columns_no_word_and_no_number_is_broken(tmp_path: Path) -> 
     async with fake_services.suite(config, servicers=servicers):
         outs = [
             (await cinquefoil(*command.split(), "--config", config, columns=80)).out
-            for command in ("status", "plan list", "nodes list", "gpuagent show")
+            for command in ("status", "plan list", "nodes list")
         ]
 
     for out in outs:
