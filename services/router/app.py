@@ -265,6 +265,8 @@ class _Router:
 
     async def reload(self, deployment: Deployment) -> None:
         """Apply the limits to new models; routes and objectives come from the planner."""
+        if self.pools.differ(deployment.models):
+            _log.warning("models.*.servers: a change takes effect when this router restarts")
         self.engine.registry.limits.update(limits(deployment))
         self.config.own = deployment.digest
 

@@ -22,6 +22,8 @@ def refuse_taken(deployment: Deployment) -> None:
             _bind(f"{name}.metrics", endpoint.metrics)
     if deployment.router.http_listen:
         _bind("router.http_listen", deployment.router.http_listen)
+    if deployment.router.picker_listen:
+        _bind("router.picker_listen", deployment.router.picker_listen)
     if deployment.console.listen:
         _bind("console.listen", deployment.console.listen)
 

@@ -36,6 +36,11 @@ class ServerPools:
             for pool_name, pool in model.servers.items():
                 yield name, pool_name, pool
 
+    def differ(self, models: Mapping[str, Model]) -> bool:
+        """Return whether other models have other pools than these."""
+        now = {name: model.servers for name, model in models.items() if model.servers}
+        return bool(self.models) and now != {n: model.servers for n, model in self.models.items()}
+
     def named(self, alias: str) -> str | None:
         """Return the model that clients name so, by its own name or its server's; None: none."""
         return self._names.get(alias)

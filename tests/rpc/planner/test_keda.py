@@ -13,6 +13,7 @@ import grpc
 import pytest
 import yaml
 
+from cinquefoil.planner.v1 import planner_pb2
 from keda import externalscaler_pb2 as pb
 from keda.externalscaler_pb2_grpc import ExternalScalerStub
 from services.kit import config
@@ -20,7 +21,7 @@ from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.planner.app import run
 from tests.support.certificates import issued
-from tests.support.fake_agent import Grid, deployment, planner
+from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner
 from tests.support.paths import ROOT
 from tests.support.planner.planner_client import Router, eventually, known_routers
 
@@ -109,6 +110,26 @@ async def test_replicas_follow_the_load_down_to_zero_and_the_first_request_wakes
         assert await replicas(scaler, ref()) >= 1
         task.cancel()
         router.call.cancel()
+
+
+async def test_plans_have_no_segment_of_a_model_that_has_servers(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """Its neighbour is planned as ever, and routers still learn its policies."""
+    made = scaled(tmp_path, grid)
+    planned = deployment(tmp_path, grid.port).models["digits"]
+    models = {"digits": planned, "chat": made.models["digits"]}
+    agent = Agent("node-a", ("GPU-1",))
+    async with (
+        planner(made.model_copy(update={"models": models})) as stub,
+        living(agent, stub),
+    ):
+        seen = await active(stub, 1)
+        fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+
+    assert {each.spec.model for each in seen.plan.segments} == {"digits"}
+    assert {each.model for each in seen.routing.models} >= {"digits", "chat"}
+    assert not [each for each in fleet.conditions if "chat" in each.subject]
 
 
 async def test_what_a_trigger_names_wrongly_is_said_with_what_there_is(

@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from envoy_ext_proc import ext_proc_pb2
+from envoy_ext_proc.ext_proc_pb2_grpc import ExternalProcessorStub
 from services.kit.clock import RealClock
 from services.kit.config import ServerPool
 from services.kit.errors import FailedPrecondition
+from services.kit.net import free_port
 from services.router.adapters.kubernetes import Cluster
-from tests.support.router.router_service import until
+from services.router.picker import app
+from tests.support.openai_server import Counting
+from tests.support.router.router_client import status
+from tests.support.router.router_service import running, until
 
 POOL = {"variant": "v", "gpu": "a100-40gb", "zone": "DE"}
 
@@ -126,6 +134,64 @@ async def test_an_inference_pool_is_its_ready_pods_now_and_after_each_change(
         task.cancel()
         await asyncio.wait([task])
     assert server.selectors[0] == "app=vllm"
+
+
+async def test_the_first_request_waits_for_the_first_server_and_one_that_leaves_gets_no_more(
+    api: tuple[ApiServer, str], account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From zero: the planner hears of it at once (KEDA then starts a pod), and the pod answers."""
+    server, url = api
+    vllm = TestServer(Counting(account / "fault", "").app())
+    await vllm.start_server()
+    monkeypatch.setattr(app, "Cluster", Reached(account, url))
+    pool = {**POOL, "zone": "US-CAL", "selector": {"app": "x"}, "port": vllm.port}
+    profile = {"kind": "language", "parameters_b": 8}
+    runtime = {"kind": "openai", "address": "127.0.0.1:1"}
+    model = {
+        "slo": {"latency_s": 30},
+        "demand_rps": 1.0,
+        "demand_min_rps": 0.0,
+        "variants": {"v": {"accuracy": 0.8, "profile": profile, "runtime": runtime}},
+        "servers": {"here": {**pool, "replicas_min": 0}},
+    }
+    listen = f"127.0.0.1:{free_port()}"
+    async with (
+        running(picker_listen=listen, sections={"models": {"chat": model}}) as world,
+        grpc.aio.insecure_channel(listen) as channel,
+    ):
+        call: Any = ExternalProcessorStub(channel).Process()
+        head = ext_proc_pb2.HttpHeaders(end_of_stream=True)
+        await call.write(ext_proc_pb2.ProcessingRequest(request_headers=head))
+        reading = asyncio.create_task(call.read())
+
+        async def waits() -> bool:
+            reported = [each.models for each in world.planner.reports]
+            arrived = sum(one.arrivals for models in reported for one in models)
+            return arrived == 1 and (await status(world)).queue_depth == 1
+
+        await until(waits, 20)
+        assert not reading.done()
+        server.change("ADDED", pod("a", "127.0.0.1"))
+        chosen = (await reading).request_headers.response.header_mutation.set_headers[0].header
+        assert chosen.raw_value.decode() == f"127.0.0.1:{vllm.port}"
+        server.change("DELETED", pod("a", "127.0.0.1"))
+
+        async def leaves() -> bool:
+            return not (await status(world)).instances
+
+        call.cancel()
+        await until(leaves, 20)
+    await vllm.close()
+
+
+class Reached:
+    """`Cluster` of a test's API server."""
+
+    def __init__(self, account: Path, url: str) -> None:
+        self._account, self._url = account, url
+
+    def reached(self) -> AbstractAsyncContextManager[Cluster]:
+        return Cluster.reached(self._account, self._url)
 
 
 async def test_a_service_is_the_ready_endpoints_of_its_slices(

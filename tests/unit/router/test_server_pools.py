@@ -67,6 +67,8 @@ def test_a_model_has_its_servers_before_the_planner_has_sent_a_table() -> None:
     assert (chat.model, len(chat.instances)) == ("chat", 1)
     assert pools.named("Qwen/Qwen3-8B") == "chat"
     assert pools.named("digits") is None
+    assert not pools.differ(pools.models)
+    assert pools.differ({"chat": model(slots=3)})
 
 
 @pytest.mark.parametrize(
