@@ -26,7 +26,7 @@ from services.kit.telemetry import logs, tracing
 _log = logs.get("rpc")
 _tracebacks = logs.Tracebacks()
 _DELAYED = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-_DELAY_S = 1.0
+_DELAY_S = 3.0
 _UNREADABLE = "the request is not a valid protobuf message of this method"
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -296,7 +296,7 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
         """
         self._access = access
         self._shares = Room(calls) if access is None and calls else None
-        self._tarpit = Tarpit(calls // 4)
+        self._tarpit = Tarpit(calls // 2)
         self._guarded: dict[str, Handler] = {}
 
     async def intercept_service(

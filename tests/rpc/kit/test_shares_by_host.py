@@ -8,11 +8,15 @@ from typing import Any
 import grpc
 import pytest
 from aiohttp import web
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
+from services.kit.errors import NotFound, PermissionDenied
 from services.kit.h2.admission import EVERYBODY, KNOWN, Payer
 from services.kit.http import connections
 from services.kit.http.server import serving_http
 from services.kit.rpc import Limits, guard, serving
+from services.kit.rpc.guard import Tarpit
 
 _HERE = "127.0.0.1"
 
@@ -125,3 +129,30 @@ async def test_one_host_has_half_of_the_calls_over_grpcio(monkeypatch: pytest.Mo
         assert await called("127.0.0.2", 12) == 4
         assert await called("127.0.0.3", 12) == 6
         assert await called(_HERE, 1) == 0
+
+
+async def test_refusals_of_strangers_wait_and_no_more_of_them_than_may() -> None:
+    """Over gRPC's C core, which begins the next call of a connection as soon as one is refused."""
+    tarpit = Tarpit(1)
+    waiting = asyncio.create_task(tarpit.hold(PermissionDenied("no")))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(1):
+        await tarpit.hold(PermissionDenied("no"))
+        await Tarpit(1).hold(NotFound("of one who may call"))
+
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_over_grpcio_compressed_requests_are_refused_by_their_headers() -> None:
+    """The C core would decompress them before the access check."""
+    async with (
+        serving("127.0.0.1:0", lambda _: None, (), transport="grpcio") as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        stub: Any = HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service="a" * 2000)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Check(request, compression=grpc.Compression.Gzip)
+
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
