@@ -1,0 +1,127 @@
+"""Values of waiting work: what is due when, and what room there will be for it.
+
+Times are seconds from now. A replica is one segment of the model, or what a plan would add at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cinquefoil.planner.v1.records import ReleaseCause
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Requests that wait, and are due together.
+
+    Attributes:
+        due_s: Time until they must be answered, s; negative: they are late.
+        requests: Their number, in the model's usual requests: longer ones count as several.
+    """
+
+    due_s: float
+    requests: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A stretch of time, and what it offers to a model's waiting work.
+
+    Attributes:
+        start_s: Start, s.
+        length_s: Length, s.
+        intensity_gco2e_per_kwh: Expected intensity, PUE included; None: not known.
+        room_rps: What interactive requests leave in replicas that run anyway, req/s.
+        room_j: Marginal energy of a request there, J.
+        woken_rps: What all replicas could do that may be powered for waiting work, req/s.
+        replica_rps: What one of them does when it is full, req/s.
+        woken_j: Marginal energy of a request there, J.
+        held: Whether only work that is due may run: less power is required.
+    """
+
+    start_s: float
+    length_s: float
+    intensity_gco2e_per_kwh: float | None
+    room_rps: float
+    room_j: float = 0.0
+    woken_rps: float = 0.0
+    replica_rps: float = 0.0
+    woken_j: float = 0.0
+    held: bool = False
+
+    @property
+    def end_s(self) -> float:
+        """End of the slot, s."""
+        return self.start_s + self.length_s
+
+    @property
+    def all_rps(self) -> float:
+        """All that can run in it, req/s."""
+        return self.room_rps + self.woken_rps
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What runs in a slot.
+
+    Attributes:
+        fill: Whether all that fits beside interactive requests may run.
+        room_rps: In replicas that run anyway: with `fill` what is expected, else the most, req/s.
+        woken_rps: In replicas that are powered for it, req/s.
+        replicas: These replicas.
+        cause: Reason.
+    """
+
+    fill: bool
+    room_rps: float
+    woken_rps: float
+    replicas: int
+    cause: ReleaseCause
+
+    @property
+    def rate_rps(self) -> float:
+        """All that runs, req/s."""
+        return self.room_rps + self.woken_rps
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Requests that cannot be answered in time.
+
+    Attributes:
+        due_s: Time until they are due, s.
+        requests: All that are due by then.
+        late: Those that will be late.
+        possible_s: Time until they can be answered; None: beyond what is looked at, s.
+        replicas: Replicas more that would do; 0: none would.
+    """
+
+    due_s: float
+    requests: float
+    late: float
+    possible_s: float | None
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """When a model's waiting work runs.
+
+    Attributes:
+        slots: What each stretch of time offers.
+        choices: What runs in each.
+        shortages: Deadlines that cannot be kept.
+        done_s: Time until all is answered; None: beyond the slots, s.
+        planned_gco2e: Marginal emissions of all that waits.
+        at_once_gco2e: The same, had it run at once, in room first and woken replicas for the rest.
+        own_pool_gco2e: The same, had it run at once on replicas of its own.
+    """
+
+    slots: Sequence[Slot]
+    choices: Sequence[Choice]
+    shortages: tuple[Shortage, ...]
+    done_s: float | None
+    planned_gco2e: float
+    at_once_gco2e: float
+    own_pool_gco2e: float
