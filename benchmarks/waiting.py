@@ -11,7 +11,7 @@ by hour, each with the forecast of its time: the planner's own rule (`core.waiti
 - dedicated: GPUs of its own, first come first served at the best batch, parked while empty
 - at once: shared GPUs, first come first served; parked ones are woken for it
 - leftover: shared, at once, but only in what runs anyway; woken only for deadlines
-- known: arrivals, room and grid known beforehand (linear program)
+- known: arrivals, room and grid known in advance (linear program)
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class Case:
 
 @dataclass(slots=True)
 class Course:
-    """What ran in each hour.
+    """Rates of each hour.
 
     Attributes:
         case: The case.

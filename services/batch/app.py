@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final
@@ -10,9 +11,11 @@ from typing import Final
 from cinquefoil.batch.v1.batch_pb2 import DESCRIPTOR
 from cinquefoil.batch.v1.batch_pb2_grpc import add_BatchServiceServicer_to_server
 from services.batch.adapters.contents import Contents
+from services.batch.adapters.planner_client import Exchange, exchange
 from services.batch.adapters.prometheus import BatchCollector
 from services.batch.adapters.router_client import RouterClient
 from services.batch.adapters.store import Store
+from services.batch.core.releases import Releases
 from services.batch.edge.app import edge
 from services.batch.runtime.desk import Desk
 from services.batch.runtime.runner import Parts, Runner
@@ -23,10 +26,18 @@ from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.http.client import HttpClient
 from services.kit.process import metrics
 from services.kit.process.reload import Reloads
-from services.kit.rpc import Access, HealthServicer, Limits, serving
+from services.kit.rpc import Access, HealthServicer, Limits, dial, serving
 
 _SERVICE: Final = DESCRIPTOR.services_by_name["BatchService"].full_name
-_USED: Final = ("batch*", "router.http_listen", "router.max_request_bytes", "tls*", "access*")
+_USED: Final = (
+    "batch*",
+    "planner.listen",
+    "planner.address",
+    "router.http_listen",
+    "router.max_request_bytes",
+    "tls*",
+    "access*",
+)
 _GRACE_S: Final = 5.0
 _MIB: Final = 2**20
 _MAX_MESSAGE_BYTES: Final = 4 * _MIB
@@ -77,8 +88,9 @@ async def run(
         )
         router = RouterClient(http, deployment.router.worker_message_bytes)
         most = deployment.router.max_request_bytes
-        runner = Runner(Parts(store, contents, router, clock, settings, most))
-        desk = Desk(store, contents, settings, clock, runner.wake)
+        parts = Parts(store, contents, router, clock, settings, most, Releases())
+        runner = Runner(parts)
+        desk = Desk(parts, runner)
         servicer = BatchServicer(desk)
         await held.enter_async_context(
             metrics.exposed(
@@ -90,8 +102,17 @@ async def run(
                 ready=lambda: health.ready,
             )
         )
+        planner = await held.enter_async_context(
+            dial(deployment.planner.dials, tls, deployment.expected("planner"))
+        )
         running = asyncio.create_task(runner.run(stop, _GRACE_S), name="batch.run")
         held.push_async_callback(lambda: running)
+        name = f"{socket.gethostname()}-{store.holder}"
+        exchanging = asyncio.create_task(
+            exchange(planner, Exchange(name, runner.waiting, runner.reported, desk.hear), clock),
+            name="batch.planner",
+        )
+        held.callback(exchanging.cancel)
         await held.enter_async_context(
             edge(settings, desk, tls=tls, access=access, grace_s=_GRACE_S)
         )
@@ -113,7 +134,9 @@ async def run(
         if started is not None:
             started(server.port)
         stopping = asyncio.create_task(stop.wait(), name="batch.stop")
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        both = {running, exchanging, stopping}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if running.done():
-            running.result()
+        for each in (running, exchanging):
+            if each.done():
+                each.result()

@@ -8,6 +8,7 @@ from typing import Any
 from cinquefoil.batch.v1 import batch_pb2 as pb
 from cinquefoil.batch.v1.batch_pb2_grpc import BatchServiceServicer
 from cinquefoil.batch.v1.records import Batch, File
+from cinquefoil.planner.v1 import waiting_pb2
 from services.batch.runtime.desk import Desk, Owner, check_purpose
 from services.kit.errors import InvalidArgument
 from services.kit.rpc import caller
@@ -112,6 +113,13 @@ class BatchServicer(BatchServiceServicer):
         """Stream a batch as it changes."""
         async for batch in self._desk.watch(_owner(context), request.id):
             yield pb.WatchResponse(batch=_batch(batch))
+
+    async def GetReleases(
+        self, request: pb.GetReleasesRequest, context: Any
+    ) -> pb.GetReleasesResponse:
+        """Return when waiting requests run."""
+        found = [to_message(each, waiting_pb2.WaitingRelease) for each in self._desk.releases()]
+        return pb.GetReleasesResponse(releases=found)
 
     async def Results(
         self, request: pb.ResultsRequest, context: Any

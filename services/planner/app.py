@@ -230,6 +230,7 @@ async def _work(
                 ("publisher", planner.publisher.follow(state.changed)),
                 ("reconciler", planner.reconciler.run()),
                 ("membership", planner.membership.keep()),
+                ("waiting", planner.waiting.keep()),
                 *broker,
             )
         ]

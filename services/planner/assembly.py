@@ -21,8 +21,10 @@ from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
 from services.planner.control.serving_policies import ServingPolicies
+from services.planner.control.waiting_releases import WaitingReleases
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
+from services.planner.core.cycle.waiting_work import WaitingWork
 
 
 class Planner:
@@ -79,7 +81,9 @@ class Planner:
             store, account_writer, self.publisher, self.agents, self.routers, self.leading
         )
         self.reconciler = Reconciler(state, environment, account_writer, self.publisher)
-        self.queries = Queries(state, store, account_writer, self.reconciler)
+        work = WaitingWork(state, lambda: self.publisher.shares)
+        self.waiting = WaitingReleases(work, store, self.publisher)
+        self.queries = Queries(state, store, account_writer, self.reconciler, work)
         self.changes = DeploymentChanges(now, store, clock, self.use)
 
     async def restore(self) -> None:
@@ -88,6 +92,7 @@ class Planner:
         await self.grid_memory.restore()
         await self.reconciler.restore()
         await self.history.restore()
+        await self.waiting.restore()
         if self.publisher.board.value.plan is not None:
             self.routers.expect()
 

@@ -26,6 +26,7 @@ from services.planner.adapters.wire.convert import (
     values_from,
 )
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
+from services.planner.adapters.wire.convert_waiting import releases_to, waiting_from
 from services.planner.adapters.wire.history import history_message
 from services.planner.adapters.wire.paging import page_size, read_token, write_token
 from services.planner.adapters.wire.streams import until, without_gaps
@@ -140,7 +141,11 @@ class PlannerServicer(PlannerServiceServicer):
         """Return the explanation of a plan."""
         with self._reasons_of_no_plan():
             found = await self._planner.queries.explain(request.version)
-        return pb.ExplainResponse(explanation=to_message(found, explanation_pb2.Explanation))
+        releases = self._planner.waiting.work.releases.values()
+        return pb.ExplainResponse(
+            explanation=to_message(found, explanation_pb2.Explanation),
+            releases=[to_message(each, waiting_pb2.WaitingRelease) for each in releases],
+        )
 
     async def Diff(self, request: pb.DiffRequest, context: Any) -> pb.DiffResponse:
         """Return the difference of two plans."""
@@ -329,11 +334,34 @@ class PlannerServicer(PlannerServiceServicer):
     async def ReportWaiting(
         self, request_iterator: AsyncIterator[waiting_pb2.ReportWaitingRequest], context: Any
     ) -> AsyncIterator[waiting_pb2.ReportWaitingResponse]:
-        """Receive what waits at a batch service; nothing is released by plan yet."""
-        async for request in request_iterator:
-            if not request.batch_id:
-                raise InvalidArgument.at("batch_id", "required")
-            yield waiting_pb2.ReportWaitingResponse(batch_services=1)
+        """Receive what waits at a batch service, and send it what is released."""
+        planner, first = self._planner, await anext(aiter(request_iterator), None)
+        if first is None:
+            return
+        planner.waiting.report(waiting_from(first))
+        planner.waiting.batch_services += 1
+        reading = asyncio.create_task(
+            until(self._draining, self._read_waiting(request_iterator)), name="planner.waiting"
+        )
+        try:
+            sent = None
+            async for said in planner.publisher.board.follow():
+                if reading.done():
+                    reading.result()  # the error that ended the reports ends the call
+                    return
+                if said.releases is not None and said.releases is not sent:
+                    sent = said.releases
+                    yield releases_to(sent, planner.waiting.batch_services)
+        finally:
+            planner.waiting.batch_services -= 1
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read_waiting(
+        self, requests: AsyncIterator[waiting_pb2.ReportWaitingRequest]
+    ) -> None:
+        async for request in requests:
+            self._planner.waiting.report(waiting_from(request))
 
     async def _read(self, session: AgentSession, requests: AsyncIterator[pb.JoinRequest]) -> None:
         agents, state = self._planner.agents, self._planner.state
@@ -369,6 +397,10 @@ class PlannerServicer(PlannerServiceServicer):
             models = planner.changes.now.deployment.models.items()
             report = load_from(request, {name: each.slo.percentile for name, each in models})
             report = planner.routers.report(link, report)
+            for each in request.models:
+                if each.HasField("waiting") and each.waiting.service_s > 0:
+                    room_rps = each.waiting.room / each.waiting.service_s
+                    planner.waiting.work.measured(request.router_id, each.model, room_rps)
             planner.history.answered(report)
             planner.account_writer.answered(replace(report, latency_s=planner.routers.latency_s()))
 

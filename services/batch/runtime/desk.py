@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from cinquefoil.batch.v1.records import Batch, BatchState, File
-from services.batch.adapters.contents import Contents
-from services.batch.adapters.store import Store
+from cinquefoil.batch.v1.records import Batch, BatchOutlook, BatchState, File
+from cinquefoil.planner.v1.records import WaitingRelease
+from services.batch.core.backlog import due_no_later
 from services.batch.core.lines import ENDPOINTS, WINDOWS_S, is_endpoint
-from services.kit.clock import Clock
-from services.kit.config import BatchService
+from services.batch.core.releases import expected
+from services.batch.runtime.runner import Parts, Runner
 from services.kit.errors import InvalidArgument, NotFound, ResourceExhausted
 from services.kit.rpc import Caller
 
@@ -55,23 +55,34 @@ class Desk:
     """Takes files and batches.
 
     Args:
-        store: Durable state.
-        contents: Contents of files.
-        settings: `batch`.
-        clock: Wall time.
-        wake: Has the runner look at its batches.
+        parts: What it works with.
+        runner: Runs batches.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        contents: Contents,
-        settings: BatchService,
-        clock: Clock,
-        wake: Callable[[], None],
-    ) -> None:
-        self._store, self._contents = store, contents
-        self._settings, self._clock, self._wake = settings, clock, wake
+    def __init__(self, parts: Parts, runner: Runner) -> None:
+        self._store, self._contents = parts.store, parts.contents
+        self._settings, self._clock = parts.settings, parts.clock
+        self._runner, self._wake, self._releases = runner, runner.wake, parts.releases
+
+    def hear(self, releases: Iterable[WaitingRelease], services: int) -> None:
+        """Take the planner's word on what may run."""
+        self._releases.hear(releases, services)
+        self._wake()
+
+    def releases(self) -> tuple[WaitingRelease, ...]:
+        """Return the planner's last word."""
+        return tuple(self._releases.by_model.values())
+
+    def _expected(self, batch: Batch) -> Batch:
+        """Return a batch with what is expected of it."""
+        release = self._releases.by_model.get(batch.model)
+        if release is None or batch.state is not BatchState.IN_PROGRESS:
+            return batch
+        before = due_no_later(self._runner.open, batch)
+        due, now = batch.created_at + batch.window, self._clock.now()
+        found = expected(release, due, before, now)
+        outlook = BatchOutlook(done_by=found.done_by, late_requests=found.late, text=found.text)
+        return replace(batch, outlook=outlook)
 
     # ---- files ---------------------------------------------------------------------------------
 
@@ -189,7 +200,8 @@ class Desk:
 
     async def batch(self, owner: Owner, id_: str) -> Batch:
         """Return a batch that the owner may see; raises NotFound."""
-        return await self._store.batch(id_, None if owner.sees_all else owner.name)
+        found = await self._store.batch(id_, None if owner.sees_all else owner.name)
+        return self._expected(found)
 
     async def batches(
         self, owner: Owner, *, after: str, limit: int, all_owners: bool = False
@@ -198,7 +210,7 @@ class Desk:
         most = min(limit or 20, _MOST_LISTED)
         name = None if all_owners and owner.sees_all else owner.name
         found = await self._store.list_batches(name, after=after, limit=most + 1)
-        return found[:most], len(found) > most
+        return [self._expected(each) for each in found[:most]], len(found) > most
 
     async def cancel(self, owner: Owner, id_: str) -> Batch:
         """End a batch early; one that has ended stays as it is."""

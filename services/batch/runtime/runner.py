@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +13,15 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from cinquefoil.batch.v1.records import Batch, BatchError, BatchState
+from cinquefoil.planner.v1.records import WaitingModel
 from services.batch.adapters.contents import Contents
 from services.batch.adapters.router_client import Answer, RouterClient
 from services.batch.adapters.store import HOLD_S, Piece, Result, Store
 from services.batch.core.admission import Admission
+from services.batch.core.backlog import waiting_models
 from services.batch.core.lines import EXPIRED, Fault, answered, failed, parsed
+from services.batch.core.releases import Releases
+from services.batch.runtime.gate import Gate
 from services.batch.runtime.reading import PIECE_LINES, Inventory, cut, result_id
 from services.batch.runtime.writing import ResultWriter, finish
 from services.kit.clock import Clock
@@ -40,77 +44,6 @@ _SERVER_ERROR: Final = 500
 _TOO_LATE: Final = 504
 _BUG: Final = "internal_error"
 _GONE: Final = 100
-_CALL_LINES: Final = 16
-"""Lines that a call has at least, where so many are left."""
-
-
-class Gate:
-    """Admission of one model's lines, and who waits for it.
-
-    Args:
-        admission: Decides.
-        now_s: Monotonic time, s.
-    """
-
-    def __init__(self, admission: Admission, now_s: Callable[[], float]) -> None:
-        self._admission, self._now_s = admission, now_s
-        self._changed = asyncio.Event()
-        self.waiting = 0
-
-    @property
-    def wants(self) -> int:
-        """Lines that could be sent at once beyond those that wait here."""
-        return self._admission.free(self._now_s()) - self.waiting
-
-    @property
-    def in_flight(self) -> int:
-        """Lines that are with the router."""
-        return self._admission.in_flight
-
-    async def enter(self, wanted: int, over: Callable[[], bool]) -> int:
-        """Wait until some more lines may be sent, and count them; return how many.
-
-        Not for a few where many are wanted: each call costs, too.
-
-        Args:
-            wanted: How many may be sent.
-            over: Whether there is nothing to wait for any more; called at each change.
-        """
-        self.waiting += wanted
-        try:
-            while not (free := self._free(wanted)):
-                if over():
-                    return 0
-                self._changed.clear()
-                pause_s = max(self._admission.resumes_s - self._now_s(), 0.01)
-                full = self._now_s() >= self._admission.resumes_s
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_S if full else pause_s):
-                        await self._changed.wait()
-            if over():
-                return 0
-            self._admission.in_flight += free
-            return free
-        finally:
-            self.waiting -= wanted
-
-    def _free(self, wanted: int) -> int:
-        free = min(self._admission.free(self._now_s()), wanted)
-        return free if free >= min(wanted, _CALL_LINES) or not self._admission.in_flight else 0
-
-    def leave(self, answer: Answer, took_s: float) -> None:
-        """Count an answer that came after a time, s."""
-        self._admission.in_flight -= 1
-        if answer.retry_after_s is None:
-            self._admission.answered(answer.waited_s, took_s)
-        else:
-            self._admission.refused(self._now_s(), answer.retry_after_s)
-        self._changed.set()
-
-    def abandon(self, count: int) -> None:
-        """Count lines out whose answers nothing waits for any more."""
-        self._admission.in_flight -= count
-        self._changed.set()
 
 
 @dataclass(slots=True)
@@ -141,6 +74,7 @@ class Parts:
         clock: Time.
         settings: `batch`.
         most_line_bytes: Largest line.
+        releases: When lines may be sent.
     """
 
     store: Store
@@ -149,6 +83,7 @@ class Parts:
     clock: Clock
     settings: BatchService
     most_line_bytes: int
+    releases: Releases
 
 
 class Runner:
@@ -159,6 +94,7 @@ class Runner:
 
     Attributes:
         open: Batches that have not ended, as last looked at.
+        reported: Set when what waits has changed by more than answers.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -172,11 +108,16 @@ class Runner:
         self._wake = asyncio.Event()
         self._draining = False
         self.open: list[Batch] = []
+        self.reported = asyncio.Event()
 
     @property
     def in_flight(self) -> dict[str, int]:
         """Lines by model that are with the router."""
         return {model: gate.in_flight for model, gate in self._gates.items()}
+
+    def waiting(self) -> list[WaitingModel]:
+        """Return everything that waits, by model."""
+        return waiting_models(self.open, self.in_flight)
 
     def wake(self) -> None:
         """Look at the batches now: one has begun, or is to end."""
@@ -207,7 +148,12 @@ class Runner:
         while True:
             self._wake.clear()
             try:
-                self.open = await self._parts.store.open()
+                found = await self._parts.store.open()
+                if {(each.id, each.state) for each in found} != {
+                    (each.id, each.state) for each in self.open
+                }:
+                    self.reported.set()
+                self.open = found
                 for batch in self.open:
                     await self._go_on(batch)
             except ServiceError as error:
@@ -357,7 +303,8 @@ class Runner:
     def _gate(self, model: str) -> Gate:
         if model not in self._gates:
             admission = Admission(self._parts.settings.max_in_flight)
-            self._gates[model] = Gate(admission, self._parts.clock.monotonic)
+            parts = self._parts
+            self._gates[model] = Gate(model, admission, parts.releases, parts.clock)
         return self._gates[model]
 
     async def _run_piece(self, batch: Batch, piece: Piece, gate: Gate) -> None:

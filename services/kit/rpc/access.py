@@ -99,6 +99,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Cancel": _BATCH,
         "Watch": _BATCH,
         "Results": _BATCH,
+        "GetReleases": _BATCH | _SEE,
     },
     "cinquefoil.router.v1.RouterService": {"GetStatus": _SEE, "WatchReceipts": _SEE},
     "inference.GRPCInferenceService": {

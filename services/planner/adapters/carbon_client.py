@@ -45,7 +45,9 @@ async def follow(
 
     async def watch() -> None:
         try:
-            async for response in carbon.Watch(_request(zones, horizon)):
+            async for response in carbon.Watch(
+                _request(zones, max(horizon.length_s, state.grid.length_s))
+            ):
                 connection.connected()
                 hear(response)
         finally:
@@ -54,6 +56,13 @@ async def follow(
     def hear(response: carbon_pb2.WatchResponse) -> None:
         intensities = [each for each in response.intensities if _is_plausible(each, zones)]
         forecasts.update(_forecasts(intensities))
+        if intensities:
+            grid_s = max(
+                (each.since.ToNanoseconds() + each.staleness.ToNanoseconds()) / 1e9
+                for each in intensities
+            )
+            state.grid.hear(grid_s, clock.monotonic())
+            state.grid.steps.update(forecasts)
         if forecasts.keys() == zones:
             state.update_forecast(forecast_periods.periods(forecasts, horizon))
         state.update_intensity(
@@ -65,10 +74,10 @@ async def follow(
     await connection.run(watch)
 
 
-def _request(zones: frozenset[str], horizon: Horizon) -> carbon_pb2.WatchRequest:
+def _request(zones: frozenset[str], length_s: float) -> carbon_pb2.WatchRequest:
     request = carbon_pb2.WatchRequest(zones=sorted(zones))
-    if horizon.length_s:
-        request.horizon.FromTimedelta(timedelta(seconds=horizon.length_s))
+    if length_s:
+        request.horizon.FromTimedelta(timedelta(seconds=length_s))
     return request
 
 

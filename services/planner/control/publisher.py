@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from cinquefoil.condition.v1.records import Condition
-from cinquefoil.planner.v1.records import Plan, PlannedSegment, PlanState, RoutingTable
+from cinquefoil.planner.v1.records import (
+    Plan,
+    PlannedSegment,
+    PlanState,
+    RoutingTable,
+    WaitingRelease,
+)
 from services.kit.backoff import Backoff
 from services.kit.broadcast import Broadcast
 from services.kit.clock import RealClock
@@ -123,6 +129,11 @@ class Publisher:
         self.board.publish(
             replace(self.board.value, plan=plan, conditions=_noted(self.conditions()))
         )
+
+    def release(self, releases: tuple[WaitingRelease, ...]) -> None:
+        """Publish the waiting work that may run."""
+        if releases != self.board.value.releases:
+            self.board.publish(replace(self.board.value, releases=releases))
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
         """Route requests to these segments with these shares, and to no others.

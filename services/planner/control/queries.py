@@ -27,6 +27,7 @@ from services.planner.core import feasibility
 from services.planner.core.accounting.entries import HOUR, EntryKey, Figures, Grouping, hour_of
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft
+from services.planner.core.cycle.waiting_work import WaitingWork
 from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.explain.explain import DecidedPlan, explain, outline
 from services.planner.core.explain.explanation import diff
@@ -49,7 +50,9 @@ class Queries:
         store: Store,
         account_writer: AccountingWriter,
         reconciler: Reconciler,
+        waiting: WaitingWork,
     ) -> None:
+        self._waiting = waiting
         self._state = state
         self._store = store
         self._account_writer = account_writer
@@ -76,6 +79,13 @@ class Queries:
         answer = await self._answer(
             lambda now: alter(now, changes, nodes, self._state.accuracy_price_of), brief=brief
         )
+        within = changes.waiting_within
+        if within is not None and not timedelta(minutes=1) <= within <= timedelta(days=7):
+            raise InvalidArgument.at("waiting_within", f"must be 1 min..7 d, got {within}")
+        planning = self._reconciler.cycle.planning
+        now = alter(planning.snapshot(), changes, nodes, self._state.accuracy_price_of)
+        released = self._waiting.what_if(now, None if within is None else within.total_seconds())
+        answer = replace(answer, releases=released)
         if of_another_world(changes):
             return answer
         return replace(answer, proposal_id=self._dry_runs.keep(answer.plan, basis))

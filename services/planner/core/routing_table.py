@@ -10,7 +10,14 @@ from types import MappingProxyType
 from typing import Final
 
 from cinquefoil.condition.v1.records import Condition
-from cinquefoil.planner.v1.records import Instance, ModelRoutes, Plan, PlannedSegment, RoutingTable
+from cinquefoil.planner.v1.records import (
+    Instance,
+    ModelRoutes,
+    Plan,
+    PlannedSegment,
+    RoutingTable,
+    WaitingRelease,
+)
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.kit.grouping import grouped, summed
 from services.planner.core.known_nodes import GpuPower, NodeRoutes
@@ -51,11 +58,13 @@ class Announcement:
         plan: The newest plan; None: none yet.
         routing: The routing table.
         conditions: Conditions of nodes, models, plans and zones.
+        releases: Waiting work that may run, by model; None: not decided yet.
     """
 
     plan: Plan | None
     routing: RoutingTable
     conditions: tuple[Condition, ...] = ()
+    releases: tuple[WaitingRelease, ...] | None = None
 
 
 class Places:

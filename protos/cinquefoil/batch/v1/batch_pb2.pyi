@@ -3,6 +3,7 @@
 isort:skip_file
 Requests that can wait: files of them, and batches that answer them within a window."""
 
+from cinquefoil.planner.v1 import waiting_pb2 as _waiting_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
@@ -162,6 +163,7 @@ class Batch(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     ENERGY_J_FIELD_NUMBER: _builtins.int
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
+    OUTLOOK_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the service."""
     owner: _builtins.str
@@ -224,6 +226,10 @@ class Batch(_message.Message):
     def cancelling_at(self) -> _timestamp_pb2.Timestamp:
         """When it was cancelled."""
 
+    @_builtins.property
+    def outlook(self) -> Global___BatchOutlook:
+        """What is expected of it. Unset: it has ended, or no planner has said anything."""
+
     def __init__(
         self,
         *,
@@ -250,10 +256,11 @@ class Batch(_message.Message):
         output_tokens: _builtins.int = ...,
         energy_j: _builtins.float = ...,
         carbon_gco2e: _builtins.float = ...,
+        outlook: Global___BatchOutlook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "cancelling_at", b"cancelling_at", "created_at", b"created_at", "ended_at", b"ended_at", "finalizing_at", b"finalizing_at", "in_progress_at", b"in_progress_at", "window", b"window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "_outlook", b"_outlook", "cancelling_at", b"cancelling_at", "created_at", b"created_at", "ended_at", b"ended_at", "finalizing_at", b"finalizing_at", "in_progress_at", b"in_progress_at", "outlook", b"outlook", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "cancelling_at", b"cancelling_at", "carbon_gco2e", b"carbon_gco2e", "completed", b"completed", "created_at", b"created_at", "ended_at", b"ended_at", "endpoint", b"endpoint", "energy_j", b"energy_j", "error_file_id", b"error_file_id", "errors", b"errors", "failed", b"failed", "finalizing_at", b"finalizing_at", "id", b"id", "in_progress_at", b"in_progress_at", "input_file_id", b"input_file_id", "lines", b"lines", "metadata", b"metadata", "model", b"model", "output_file_id", b"output_file_id", "output_tokens", b"output_tokens", "owner", b"owner", "prompt_tokens", b"prompt_tokens", "state", b"state", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "_outlook", b"_outlook", "cancelling_at", b"cancelling_at", "carbon_gco2e", b"carbon_gco2e", "completed", b"completed", "created_at", b"created_at", "ended_at", b"ended_at", "endpoint", b"endpoint", "energy_j", b"energy_j", "error_file_id", b"error_file_id", "errors", b"errors", "failed", b"failed", "finalizing_at", b"finalizing_at", "id", b"id", "in_progress_at", b"in_progress_at", "input_file_id", b"input_file_id", "lines", b"lines", "metadata", b"metadata", "model", b"model", "outlook", b"outlook", "output_file_id", b"output_file_id", "output_tokens", b"output_tokens", "owner", b"owner", "prompt_tokens", b"prompt_tokens", "state", b"state", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancelling_at: _TypeAlias = _typing.Literal["cancelling_at"]  # noqa: Y015
     _WhichOneofArgType__cancelling_at: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at"]  # noqa: Y015
@@ -263,6 +270,8 @@ class Batch(_message.Message):
     _WhichOneofArgType__finalizing_at: _TypeAlias = _typing.Literal["_finalizing_at", b"_finalizing_at"]  # noqa: Y015
     _WhichOneofReturnType__in_progress_at: _TypeAlias = _typing.Literal["in_progress_at"]  # noqa: Y015
     _WhichOneofArgType__in_progress_at: _TypeAlias = _typing.Literal["_in_progress_at", b"_in_progress_at"]  # noqa: Y015
+    _WhichOneofReturnType__outlook: _TypeAlias = _typing.Literal["outlook"]  # noqa: Y015
+    _WhichOneofArgType__outlook: _TypeAlias = _typing.Literal["_outlook", b"_outlook"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cancelling_at) -> _WhichOneofReturnType__cancelling_at | None: ...
     @_typing.overload
@@ -271,8 +280,46 @@ class Batch(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__finalizing_at) -> _WhichOneofReturnType__finalizing_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__in_progress_at) -> _WhichOneofReturnType__in_progress_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__outlook) -> _WhichOneofReturnType__outlook | None: ...
 
 Global___Batch: _TypeAlias = Batch  # noqa: Y015
+
+@_typing.final
+class BatchOutlook(_message.Message):
+    """Expectation of a batch, by the planner's last decision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_BY_FIELD_NUMBER: _builtins.int
+    LATE_REQUESTS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    late_requests: _builtins.int
+    """Requests of its model that will be late, of those due no later than it. 0: its window is kept."""
+    text: _builtins.str
+    """What is late and what would make it possible, or else when it runs, for people."""
+    @_builtins.property
+    def done_by(self) -> _timestamp_pb2.Timestamp:
+        """When its model's waiting requests that are due no later than it will have been answered. Unset:
+        not within 48 hours.
+        """
+
+    def __init__(
+        self,
+        *,
+        done_by: _timestamp_pb2.Timestamp | None = ...,
+        late_requests: _builtins.int = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_done_by", b"_done_by", "done_by", b"done_by"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_done_by", b"_done_by", "done_by", b"done_by", "late_requests", b"late_requests", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__done_by: _TypeAlias = _typing.Literal["done_by"]  # noqa: Y015
+    _WhichOneofArgType__done_by: _TypeAlias = _typing.Literal["_done_by", b"_done_by"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__done_by) -> _WhichOneofReturnType__done_by | None: ...
+
+Global___BatchOutlook: _TypeAlias = BatchOutlook  # noqa: Y015
 
 @_typing.final
 class BatchError(_message.Message):
@@ -810,6 +857,43 @@ class WatchResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
+class GetReleasesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReleasesRequest: _TypeAlias = GetReleasesRequest  # noqa: Y015
+
+@_typing.final
+class GetReleasesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def releases(self) -> _containers.RepeatedCompositeFieldContainer[_waiting_pb2.WaitingRelease]:
+        """By model. Empty: nothing waits, or no planner has said anything."""
+
+    def __init__(
+        self,
+        *,
+        releases: _abc.Iterable[_waiting_pb2.WaitingRelease] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["releases", b"releases"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReleasesResponse: _TypeAlias = GetReleasesResponse  # noqa: Y015
 
 @_typing.final
 class ResultsRequest(_message.Message):

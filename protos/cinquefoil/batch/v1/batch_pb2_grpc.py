@@ -89,6 +89,11 @@ class BatchServiceStub:
                 request_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.WatchRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.GetReleases = channel.unary_unary(
+                '/cinquefoil.batch.v1.BatchService/GetReleases',
+                request_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesResponse.FromString,
+                _registered_method=True)
         self.Results = channel.unary_stream(
                 '/cinquefoil.batch.v1.BatchService/Results',
                 request_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.ResultsRequest.SerializeToString,
@@ -187,6 +192,13 @@ class BatchServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReleases(self, request, context):
+        """Returns when the waiting requests of all models run, as the planner decided last.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Results(self, request, context):
         """Streams results in the order of the input's lines, also those of a batch that has not ended.
         """
@@ -246,6 +258,11 @@ def add_BatchServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.WatchRequest.FromString,
                     response_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.WatchResponse.SerializeToString,
+            ),
+            'GetReleases': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReleases,
+                    request_deserializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesRequest.FromString,
+                    response_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesResponse.SerializeToString,
             ),
             'Results': grpc.unary_stream_rpc_method_handler(
                     servicer.Results,
@@ -528,6 +545,33 @@ class BatchService:
             '/cinquefoil.batch.v1.BatchService/Watch',
             cinquefoil_dot_batch_dot_v1_dot_batch__pb2.WatchRequest.SerializeToString,
             cinquefoil_dot_batch_dot_v1_dot_batch__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReleases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.batch.v1.BatchService/GetReleases',
+            cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesRequest.SerializeToString,
+            cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesResponse.FromString,
             options,
             channel_credentials,
             insecure,

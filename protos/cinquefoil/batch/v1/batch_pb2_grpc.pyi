@@ -75,6 +75,8 @@ class BatchServiceStub:
     """
     Watch: _grpc.UnaryStreamMultiCallable[_batch_pb2.WatchRequest, _batch_pb2.WatchResponse]
     """Streams a batch as it changes, at most twice a second, until it has ended."""
+    GetReleases: _grpc.UnaryUnaryMultiCallable[_batch_pb2.GetReleasesRequest, _batch_pb2.GetReleasesResponse]
+    """Returns when the waiting requests of all models run, as the planner decided last."""
     Results: _grpc.UnaryStreamMultiCallable[_batch_pb2.ResultsRequest, _batch_pb2.ResultsResponse]
     """Streams results in the order of the input's lines, also those of a batch that has not ended."""
 
@@ -125,6 +127,8 @@ class BatchServiceAsyncStub(BatchServiceStub):
     """
     Watch: _aio.UnaryStreamMultiCallable[_batch_pb2.WatchRequest, _batch_pb2.WatchResponse]  # type: ignore[assignment]
     """Streams a batch as it changes, at most twice a second, until it has ended."""
+    GetReleases: _aio.UnaryUnaryMultiCallable[_batch_pb2.GetReleasesRequest, _batch_pb2.GetReleasesResponse]  # type: ignore[assignment]
+    """Returns when the waiting requests of all models run, as the planner decided last."""
     Results: _aio.UnaryStreamMultiCallable[_batch_pb2.ResultsRequest, _batch_pb2.ResultsResponse]  # type: ignore[assignment]
     """Streams results in the order of the input's lines, also those of a batch that has not ended."""
 
@@ -232,6 +236,14 @@ class BatchServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_batch_pb2.WatchResponse], _abc.AsyncIterator[_batch_pb2.WatchResponse]]:
         """Streams a batch as it changes, at most twice a second, until it has ended."""
+
+    @_abc_1.abstractmethod
+    def GetReleases(
+        self,
+        request: _batch_pb2.GetReleasesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_batch_pb2.GetReleasesResponse, _abc.Awaitable[_batch_pb2.GetReleasesResponse]]:
+        """Returns when the waiting requests of all models run, as the planner decided last."""
 
     @_abc_1.abstractmethod
     def Results(

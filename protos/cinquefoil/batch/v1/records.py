@@ -70,6 +70,23 @@ class BatchError:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchOutlook:
+    """Expectation of a batch, by the planner's last decision.
+
+    Attributes:
+        done_by: When its model's waiting requests that are due no later than it will have been
+            answered. Unset: not within 48 hours.
+        late_requests: Requests of its model that will be late, of those due no later than it. 0:
+            its window is kept.
+        text: What is late and what would make it possible, or else when it runs, for people.
+    """
+
+    done_by: datetime | None = None
+    late_requests: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Requests of a file that are answered within a window.
 
@@ -97,6 +114,7 @@ class Batch:
         output_tokens: Tokens of answers. Unit: tokens.
         energy_j: Attributed energy of its answers, by their receipts. Unit: J.
         carbon_gco2e: Attributed emissions of its answers. Unit: gCO2e.
+        outlook: What is expected of it. Unset: it has ended, or no planner has said anything.
     """
 
     id: str = ""
@@ -122,6 +140,7 @@ class Batch:
     output_tokens: int = 0
     energy_j: float = 0.0
     carbon_gco2e: float = 0.0
+    outlook: BatchOutlook | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

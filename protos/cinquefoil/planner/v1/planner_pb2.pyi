@@ -236,6 +236,7 @@ class WhatIf(_message.Message):
     WITHOUT_GPUS_FIELD_NUMBER: _builtins.int
     ADDED_GPUS_FIELD_NUMBER: _builtins.int
     ACCURACY_MEAN_FIELD_NUMBER: _builtins.int
+    WAITING_WITHIN_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda, 0..1."""
     accuracy_floor: _builtins.float
@@ -267,6 +268,10 @@ class WhatIf(_message.Message):
     def added_gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddedGpus]:
         """GPUs that are added."""
 
+    @_builtins.property
+    def waiting_within(self) -> _duration_pb2.Duration:
+        """Time from now within which all that waits is due, unless it is due earlier. Unset: as it is."""
+
     def __init__(
         self,
         *,
@@ -279,10 +284,11 @@ class WhatIf(_message.Message):
         without_gpus: _abc.Iterable[_builtins.str] | None = ...,
         added_gpus: _abc.Iterable[Global___AddedGpus] | None = ...,
         accuracy_mean: _builtins.float | None = ...,
+        waiting_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "goals", b"goals"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "goals", b"goals", "waiting_within", b"waiting_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "without_gpus", b"without_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "waiting_within", b"waiting_within", "without_gpus", b"without_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_floor: _TypeAlias = _typing.Literal["accuracy_floor"]  # noqa: Y015
     _WhichOneofArgType__accuracy_floor: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor"]  # noqa: Y015
@@ -425,6 +431,7 @@ class DryRunResponse(_message.Message):
     EXPLANATION_FIELD_NUMBER: _builtins.int
     DIFF_FIELD_NUMBER: _builtins.int
     PROPOSAL_ID_FIELD_NUMBER: _builtins.int
+    RELEASES_FIELD_NUMBER: _builtins.int
     proposal_id: _builtins.str
     """For Apply; empty where the circumstances were not the present ones. Valid for 10 minutes."""
     @_builtins.property
@@ -439,6 +446,10 @@ class DryRunResponse(_message.Message):
     def diff(self) -> _explanation_pb2.PlanDiff:
         """Against the active plan; absent where none is."""
 
+    @_builtins.property
+    def releases(self) -> _containers.RepeatedCompositeFieldContainer[_waiting_pb2.WaitingRelease]:
+        """When waiting work would run, by model."""
+
     def __init__(
         self,
         *,
@@ -446,10 +457,11 @@ class DryRunResponse(_message.Message):
         explanation: _explanation_pb2.Explanation | None = ...,
         diff: _explanation_pb2.PlanDiff | None = ...,
         proposal_id: _builtins.str = ...,
+        releases: _abc.Iterable[_waiting_pb2.WaitingRelease] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_diff", b"_diff", "diff", b"diff", "explanation", b"explanation", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diff", b"_diff", "diff", b"diff", "explanation", b"explanation", "plan", b"plan", "proposal_id", b"proposal_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diff", b"_diff", "diff", b"diff", "explanation", b"explanation", "plan", b"plan", "proposal_id", b"proposal_id", "releases", b"releases"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__diff: _TypeAlias = _typing.Literal["diff"]  # noqa: Y015
     _WhichOneofArgType__diff: _TypeAlias = _typing.Literal["_diff", b"_diff"]  # noqa: Y015
@@ -482,18 +494,24 @@ class ExplainResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EXPLANATION_FIELD_NUMBER: _builtins.int
+    RELEASES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def explanation(self) -> _explanation_pb2.Explanation:
         """The explanation."""
+
+    @_builtins.property
+    def releases(self) -> _containers.RepeatedCompositeFieldContainer[_waiting_pb2.WaitingRelease]:
+        """When waiting work runs, by model, as decided last."""
 
     def __init__(
         self,
         *,
         explanation: _explanation_pb2.Explanation | None = ...,
+        releases: _abc.Iterable[_waiting_pb2.WaitingRelease] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "releases", b"releases"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,33 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, UTC
+from datetime import datetime, timedelta, UTC
 from enum import IntEnum
 from typing import Any
 
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.gpuagent.v1.records import GpuEnergy, Node, SegmentSpec
-
-
-class PlanState(IntEnum):
-    """Where a plan stands in its life."""
-
-    UNSPECIFIED = 0
-    # Stored, not yet begun.
-    PROPOSED = 1
-    # Steps are being executed.
-    ROLLING = 2
-    # The fleet is in the planned state.
-    ACTIVE = 3
-    # A later plan replaced it.
-    SUPERSEDED = 4
-    # A step failed; `failure` says which and why.
-    FAILED = 5
-
-    @classmethod
-    def _missing_(cls, value: object) -> "PlanState":
-        """Return UNSPECIFIED for a value that only newer programs know."""
-        return cls.UNSPECIFIED
 
 
 class ReleaseCause(IntEnum):
@@ -57,6 +36,27 @@ class ReleaseCause(IntEnum):
         return cls.UNSPECIFIED
 
 
+class PlanState(IntEnum):
+    """Where a plan stands in its life."""
+
+    UNSPECIFIED = 0
+    # Stored, not yet begun.
+    PROPOSED = 1
+    # Steps are being executed.
+    ROLLING = 2
+    # The fleet is in the planned state.
+    ACTIVE = 3
+    # A later plan replaced it.
+    SUPERSEDED = 4
+    # A step failed; `failure` says which and why.
+    FAILED = 5
+
+    @classmethod
+    def _missing_(cls, value: object) -> "PlanState":
+        """Return UNSPECIFIED for a value that only newer programs know."""
+        return cls.UNSPECIFIED
+
+
 class AccountGrouping(IntEnum):
     """Column by which the entries of an hour are added up."""
 
@@ -73,6 +73,125 @@ class AccountGrouping(IntEnum):
     def _missing_(cls, value: object) -> "AccountGrouping":
         """Return UNSPECIFIED for a value that only newer programs know."""
         return cls.UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingBucket:
+    """Requests of one model that wait, and are due together.
+
+    Attributes:
+        due: When they must be answered.
+        requests: How many.
+        prompt_tokens: Their prompts, estimated. Unit: tokens.
+        output_tokens: Their answers, estimated. Unit: tokens.
+    """
+
+    due: datetime = datetime.fromtimestamp(0, UTC)
+    requests: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingModel:
+    """Requests of one model that wait.
+
+    Attributes:
+        model: The model.
+        buckets: By deadline, the earliest first; at most 64. Requests with near deadlines share the
+            earlier.
+        answered: Requests that were answered since the reporter started.
+        in_flight: Requests that are with routers now; they are part of `buckets`.
+        energy_j: Attributed energy of those answered, by their receipts, since the reporter
+            started. Unit: J.
+        carbon_gco2e: Their attributed emissions. Unit: gCO2e.
+    """
+
+    model: str = ""
+    buckets: tuple[WaitingBucket, ...] = ()
+    answered: int = 0
+    in_flight: int = 0
+    energy_j: float = 0.0
+    carbon_gco2e: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePeriod:
+    """Part of a model's waiting work that may run in a period.
+
+    Attributes:
+        since: Start.
+        until: End.
+        fill: Waiting requests may fill what interactive requests leave. Otherwise only up to
+            `rate_rps`.
+        rate_rps: With `fill`: what is expected to run. Otherwise the most that may; 0: none. Unit:
+            requests per second.
+        woken_rps: Of the rate: in replicas that are powered for it alone. Unit: requests per
+            second.
+        cause: Why.
+        intensity_gco2e_per_kwh: Intensity expected, PUE included, mean of the model's zones by
+            capacity; 0: not known. Unit: gCO2e per kWh.
+        room_rps: Room that interactive requests are expected to leave. Unit: requests per second.
+        marginal_j: Expected marginal energy of a waiting request: what the fleet draws more because
+            of it. Unit: J.
+    """
+
+    since: datetime = datetime.fromtimestamp(0, UTC)
+    until: datetime = datetime.fromtimestamp(0, UTC)
+    fill: bool = False
+    rate_rps: float = 0.0
+    woken_rps: float = 0.0
+    cause: ReleaseCause = ReleaseCause.UNSPECIFIED
+    intensity_gco2e_per_kwh: float = 0.0
+    room_rps: float = 0.0
+    marginal_j: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingShortage:
+    """Waiting requests that cannot be answered when they are due, and what would make it possible.
+
+    Attributes:
+        due: When they are due.
+        late_requests: How many, of all that are due by then, will be late.
+        possible_by: When they can be answered, as things are. Unset: not within 7 days.
+        replicas: Replicas more, from now on, that would make it possible. 0: no number would.
+        text: The same for people, for example "1200 of 10000 requests due 17:00 will be late: ...".
+    """
+
+    due: datetime = datetime.fromtimestamp(0, UTC)
+    late_requests: int = 0
+    possible_by: datetime | None = None
+    replicas: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRelease:
+    """Amounts of a model's waiting work that may run, now and over the next 48 hours.
+
+    Attributes:
+        model: The model.
+        periods: Periods in order, without gaps; the first contains the time of the message. A
+            router or batch service that hears no more goes on by them; after the last, it fills
+            what room there is.
+        shortages: Deadlines that cannot be kept; empty: all can.
+        done_by: When all that waits will have been answered. Unset: not within the periods.
+        planned_gco2e: Expected emissions of all that waits, marginal: by this plan. Unit: gCO2e.
+        at_once_gco2e: Expected emissions, had all run at once in the room there is, and in replicas
+            woken for the rest. Unit: gCO2e.
+        own_pool_gco2e: Expected emissions, had all run at once on replicas of its own. Unit: gCO2e.
+        woken_replicas: Replicas that the plan powers for waiting work now.
+    """
+
+    model: str = ""
+    periods: tuple[ReleasePeriod, ...] = ()
+    shortages: tuple[WaitingShortage, ...] = ()
+    done_by: datetime | None = None
+    planned_gco2e: float = 0.0
+    at_once_gco2e: float = 0.0
+    own_pool_gco2e: float = 0.0
+    woken_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -697,125 +816,6 @@ class HistoryPoint:
     gpus: Mapping[str, GpuHistory] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingBucket:
-    """Requests of one model that wait, and are due together.
-
-    Attributes:
-        due: When they must be answered.
-        requests: How many.
-        prompt_tokens: Their prompts, estimated. Unit: tokens.
-        output_tokens: Their answers, estimated. Unit: tokens.
-    """
-
-    due: datetime = datetime.fromtimestamp(0, UTC)
-    requests: int = 0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingModel:
-    """Requests of one model that wait.
-
-    Attributes:
-        model: The model.
-        buckets: By deadline, the earliest first; at most 64. Requests with near deadlines share the
-            earlier.
-        answered: Requests that were answered since the reporter started.
-        in_flight: Requests that are with routers now; they are part of `buckets`.
-        energy_j: Attributed energy of those answered, by their receipts, since the reporter
-            started. Unit: J.
-        carbon_gco2e: Their attributed emissions. Unit: gCO2e.
-    """
-
-    model: str = ""
-    buckets: tuple[WaitingBucket, ...] = ()
-    answered: int = 0
-    in_flight: int = 0
-    energy_j: float = 0.0
-    carbon_gco2e: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReleasePeriod:
-    """Part of a model's waiting work that may run in a period.
-
-    Attributes:
-        since: Start.
-        until: End.
-        fill: Waiting requests may fill what interactive requests leave. Otherwise only up to
-            `rate_rps`.
-        rate_rps: With `fill`: what is expected to run. Otherwise the most that may; 0: none. Unit:
-            requests per second.
-        woken_rps: Of the rate: in replicas that are powered for it alone. Unit: requests per
-            second.
-        cause: Why.
-        intensity_gco2e_per_kwh: Intensity expected, PUE included, mean of the model's zones by
-            capacity; 0: not known. Unit: gCO2e per kWh.
-        room_rps: Room that interactive requests are expected to leave. Unit: requests per second.
-        marginal_j: Expected marginal energy of a waiting request: what the fleet draws more because
-            of it. Unit: J.
-    """
-
-    since: datetime = datetime.fromtimestamp(0, UTC)
-    until: datetime = datetime.fromtimestamp(0, UTC)
-    fill: bool = False
-    rate_rps: float = 0.0
-    woken_rps: float = 0.0
-    cause: ReleaseCause = ReleaseCause.UNSPECIFIED
-    intensity_gco2e_per_kwh: float = 0.0
-    room_rps: float = 0.0
-    marginal_j: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingShortage:
-    """Waiting requests that cannot be answered when they are due, and what would make it possible.
-
-    Attributes:
-        due: When they are due.
-        late_requests: How many, of all that are due by then, will be late.
-        possible_by: When they can be answered, as things are. Unset: not within 7 days.
-        replicas: Replicas more, from now on, that would make it possible. 0: no number would.
-        text: The same for people, for example "1200 of 10000 requests due 17:00 will be late: ...".
-    """
-
-    due: datetime = datetime.fromtimestamp(0, UTC)
-    late_requests: int = 0
-    possible_by: datetime | None = None
-    replicas: int = 0
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingRelease:
-    """Amounts of a model's waiting work that may run, now and over the next 48 hours.
-
-    Attributes:
-        model: The model.
-        periods: Periods in order, without gaps; the first contains the time of the message. A
-            router or batch service that hears no more goes on by them; after the last, it fills
-            what room there is.
-        shortages: Deadlines that cannot be kept; empty: all can.
-        done_by: When all that waits will have been answered. Unset: not within the periods.
-        planned_gco2e: Expected emissions of all that waits, marginal: by this plan. Unit: gCO2e.
-        at_once_gco2e: Expected emissions, had all run at once in the room there is, and in replicas
-            woken for the rest. Unit: gCO2e.
-        own_pool_gco2e: Expected emissions, had all run at once on replicas of its own. Unit: gCO2e.
-        woken_replicas: Replicas that the plan powers for waiting work now.
-    """
-
-    model: str = ""
-    periods: tuple[ReleasePeriod, ...] = ()
-    shortages: tuple[WaitingShortage, ...] = ()
-    done_by: datetime | None = None
-    planned_gco2e: float = 0.0
-    at_once_gco2e: float = 0.0
-    own_pool_gco2e: float = 0.0
-    woken_replicas: int = 0
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class AddedGpus:
     """GPUs that are added to the fleet.
@@ -847,6 +847,8 @@ class WhatIf:
         accuracy_mean: Least mean accuracy over a period relative to the best variant, 0..1; its
             price is found from the last period's grid and load. 0: none, and carbon_weight counts.
             With a carbon_weight none is kept.
+        waiting_within: Time from now within which all that waits is due, unless it is due earlier.
+            Unset: as it is.
     """
 
     demand_rps: Mapping[str, float] = field(default_factory=dict)
@@ -858,6 +860,7 @@ class WhatIf:
     without_gpus: tuple[str, ...] = ()
     added_gpus: tuple[AddedGpus, ...] = ()
     accuracy_mean: float | None = None
+    waiting_within: timedelta = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -870,12 +873,14 @@ class DryRunResponse:
         diff: Against the active plan; absent where none is.
         proposal_id: For Apply; empty where the circumstances were not the present ones. Valid for
             10 minutes.
+        releases: When waiting work would run, by model.
     """
 
     plan: Plan = Plan()
     explanation: Explanation = Explanation()
     diff: PlanDiff | None = None
     proposal_id: str = ""
+    releases: tuple[WaitingRelease, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Model
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.plan import Pin
+from services.planner.core.waiting.outlook import Offer
 
 T = TypeVar("T")
 
@@ -107,6 +108,7 @@ class Store:
         policies: Serving policies ordered by operators, by model.
         beliefs: Beliefs from live measurements.
         intensities: The last intensities heard, by zone.
+        waiting_rooms: Rooms that models' replicas offered waiting work, by hour of the day.
         grid_hours: Hours of grid time that the price of accuracy rests on.
         routing, save_routing: Return and write the routing table in force; None: there was none.
     """
@@ -129,6 +131,9 @@ class Store:
             connection, "policies", dict[str, rows.StoredPolicy], {}
         )
         self.beliefs = Stored[Beliefs](connection, "beliefs", rows.StoredBeliefs, Beliefs())
+        self.waiting_rooms = Stored[Mapping[str, Sequence[Offer | None]]](
+            connection, "waiting_rooms", dict[str, tuple[Offer | None, ...]], {}
+        )
         self.intensities = Stored[Mapping[str, LastIntensity]](
             connection, "intensities", dict[str, LastIntensity], {}
         )

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from cinquefoil.condition.v1.records import Condition
-from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from cinquefoil.planner.v1.records import Plan, PlanState, RoutingTable
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2, waiting_pb2
+from cinquefoil.planner.v1.records import Plan, PlanState, RoutingTable, WaitingRelease
 from services.kit.protobuf_wire import BYTES, varint
 from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import to_message
@@ -31,13 +31,12 @@ class _RouterView:
     state: PlanState | None
     conditions: tuple[Condition, ...]
     routing: RoutingTable
+    releases: tuple[WaitingRelease, ...] | None
 
     def equals(self, other: _RouterView) -> bool:
-        return (self.version, self.state, self.conditions, self.routing.revision) == (
-            other.version,
-            other.state,
-            other.conditions,
-            other.routing.revision,
+        return self.releases is other.releases and (
+            (self.version, self.state, self.conditions, self.routing.revision)
+            == (other.version, other.state, other.conditions, other.routing.revision)
         )
 
 
@@ -62,7 +61,9 @@ class AnnouncementEncoder:
             if said.plan is not None and self._plan[0] is not said.plan:
                 self._plan = said.plan, _encoded(plan=to_message(said.plan, plan_pb2.Plan))
             rest = _encoded(
-                conditions=condition_messages(said.conditions), config_digest=self._digest()
+                conditions=condition_messages(said.conditions),
+                config_digest=self._digest(),
+                **_released(said.releases),
             )
             plan = b"" if said.plan is None else self._plan[1]
             self._whole = said, plan + self._table(said.routing) + rest
@@ -98,14 +99,18 @@ class AnnouncementEncoder:
                 plan.state if plan else None,
                 tuple(conditions),
                 said.routing,
+                said.releases,
             )
             self._view = said, view
         return self._view[1]
 
     def _encoded_difference(self, before: _RouterView | None, now: _RouterView) -> bytes:
         """Return the message to a router that has `before`; None: it has nothing."""
+        news = None if before is not None and before.releases is now.releases else now.releases
         response = planner_pb2.WatchResponse(
-            conditions=condition_messages(now.conditions), config_digest=self._digest()
+            conditions=condition_messages(now.conditions),
+            config_digest=self._digest(),
+            **_released(news),
         )
         if now.state is not None:
             state = plan_pb2.PlanState.ValueType(now.state)
@@ -120,6 +125,14 @@ class AnnouncementEncoder:
         """Return a response with a whole table only; it may be joined with others."""
         data = self._routing(table)
         return varint(_ROUTING << 3 | BYTES) + varint(len(data)) + data
+
+
+def _released(releases: tuple[WaitingRelease, ...] | None) -> dict[str, Any]:
+    """Return the fields of a response that say what is released; none, if it is not new."""
+    if releases is None:
+        return {}
+    found = [to_message(each, waiting_pb2.WaitingRelease) for each in releases]
+    return {"releases": found, "releases_changed": True}
 
 
 def _encoded(**fields: Any) -> bytes:

@@ -39,6 +39,7 @@ from services.planner.core.strategies import BY_OBJECTIVE
 from services.planner.core.triggers import Kind, Trigger
 from services.planner.core.unreached import Unreached
 from services.planner.core.variant_blocklist import VariantBlocklist, absent_variants, offered
+from services.planner.core.waiting.grid_outlook import OUTLOOK_S, GridOutlook
 
 _GRID_AWAITED_S: Final = 5.0
 """Time after the first node joined in which the intensity of a zone is awaited that was never
@@ -81,6 +82,8 @@ class ClusterState:
             still run.
         settings: The planner's settings; objective and strategy in them are the deployment's.
         accuracy: Keeps the promised mean accuracy over a period.
+        grid: Forecasts of the coming hours, for waiting work.
+        due_rps: Load that stands for the replicas that waiting work needs, by model, req/s.
         before_intensity: Called before intensities change, to book energy at the old ones.
         of_nodes: Conditions of the nodes, and their zones, at a revision of the fleet.
     """
@@ -115,6 +118,8 @@ class ClusterState:
         default_factory=lambda: AccuracyControl(AccuracyLedger(period_h(None)))
     )
     carbon_away: bool = False
+    grid: GridOutlook = field(default_factory=GridOutlook)
+    due_rps: Mapping[str, float] = field(default_factory=dict)
     before_intensity: Callable[[], None] = lambda: None
     of_nodes: tuple[int, tuple[Condition, ...], tuple[str, ...]] = (-1, (), ())
 
@@ -169,6 +174,9 @@ class ClusterState:
                 lambda: clock.now().timestamp(),
             ),
             boots=boots,
+            grid=GridOutlook(
+                deployment.carbon.replay.speedup, OUTLOOK_S if deployment.batch else 0.0
+            ),
             accuracy=AccuracyControl(
                 AccuracyLedger(period_h(None), speedup=deployment.carbon.replay.speedup)
             ),
@@ -354,8 +362,12 @@ class ClusterState:
     # ---- queries -------------------------------------------------------------------------------
 
     def demand_rps(self) -> dict[str, float]:
-        """Return the load to provide for, by model, req/s: more if requests were late."""
-        return self.level.provided_rps(self.demand.rates_rps(), self.clock.monotonic())
+        """Return the load to provide for, by model, req/s.
+
+        It is more if requests were late, and where waiting work must have replicas.
+        """
+        rates_rps = self.level.provided_rps(self.demand.rates_rps(), self.clock.monotonic())
+        return {name: rps + self.due_rps.get(name, 0.0) for name, rps in rates_rps.items()}
 
     def reading(self) -> Reading:
         """Return the current values of all counters."""

@@ -44,13 +44,15 @@ def periods(forecasts: Mapping[str, Sequence[Step]], horizon: Horizon) -> tuple[
     while at_s < end_s:
         length_s = min(horizon.step_s, end_s - at_s)
         until_s = at_s + (length_s if found else 0.0)
-        means = {zone: _mean(steps, at_s, until_s) for zone, steps in forecasts.items()}
+        means = {
+            zone: mean_gco2e_per_kwh(steps, at_s, until_s) for zone, steps in forecasts.items()
+        }
         found.append(Period(length_s, means))
         at_s += length_s
     return tuple(found)
 
 
-def _mean(steps: Sequence[Step], start_s: float, end_s: float) -> float:
+def mean_gco2e_per_kwh(steps: Sequence[Step], start_s: float, end_s: float) -> float:
     """Return the mean intensity over a stretch of time; at its start if it has no length.
 
     The first and the last step also hold before and after the forecast.

@@ -63,7 +63,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What runs in a slot.
+    """Rates of a slot.
 
     Attributes:
         fill: Whether all that fits beside interactive requests may run.

@@ -1,6 +1,6 @@
-"""When waiting work runs: room first, then clean hours, a replica more only for a deadline.
+"""Release of waiting work: room first, then clean hours, a replica more only for a deadline.
 
-Each slot is decided from what is known at its start, as a planner decides anew each time:
+Each slot is decided from what is known at its start, as a planner decides again each time:
 
 - must: what later room, less a tenth, cannot hold until its deadline, runs now: in the room that
   interactive requests leave, then in replicas that are powered for it, each filled whole.

@@ -1,0 +1,284 @@
+"""Waiting work in the planner: what waits, what the fleet offers it, and when it is released.
+
+Live and in virtual time alike. Deadlines are in real time; under replay a window passes faster, as
+grid time does (`carbon.replay.speedup`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from cinquefoil.planner.v1.records import (
+    ReleasePeriod,
+    WaitingBucket,
+    WaitingModel,
+    WaitingRelease,
+    WaitingShortage,
+)
+from services.kit.grouping import grouped, summed
+from services.kit.plurals import counted
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.decide import Snapshot, staying
+from services.planner.core.forecast.text_lengths import TextLength
+from services.planner.core.model import Segment
+from services.planner.core.waiting.model import Due, Release, Shortage
+from services.planner.core.waiting.outlook import HOUR_S, Offer, RoomMemory, slots_of
+from services.planner.core.waiting.power import best_replica, room_of
+from services.planner.core.waiting.release import plan_release
+
+MAX_BUCKETS: Final = 64
+MAX_REQUESTS: Final = 10**9
+"""Most requests that are believed to wait for one model."""
+
+_PUBLISHED_H: Final = 48
+_MOST_HEAVIER: Final = 100.0
+"""Largest ratio of a waiting request's size to the usual one that is believed."""
+
+_UTILISATION: Final = 0.7
+_ROOM_HEARD_S: Final = 120.0
+"""Time for which a measured room counts, s."""
+
+
+@dataclass(slots=True)
+class WaitingWork:
+    """Plans the waiting work of all models.
+
+    Attributes:
+        state: State of the cluster.
+        shares: Returns the current share of its model's load, by segment id.
+        reported: What waits, by model, as last reported.
+        memory: What the fleet offered in each hour of the day, by model.
+        releases: What was decided last, by model.
+    """
+
+    state: ClusterState
+    shares: Callable[[], Mapping[str, float]]
+    reported: dict[str, WaitingModel] = field(default_factory=dict)
+    memory: dict[str, RoomMemory] = field(default_factory=dict)
+    releases: dict[str, WaitingRelease] = field(default_factory=dict)
+    _rooms: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+
+    # ---- reports -------------------------------------------------------------------------------
+
+    def report(self, models: Iterable[WaitingModel]) -> None:
+        """Record everything that waits at batch services, by model."""
+        known = {model.name for model in self.state.deployed}
+        self.reported = {each.model: each for each in models if each.model in known}
+
+    def measured(self, router_id: str, model: str, room_rps: float) -> None:
+        """Record the room that a router measured, req/s; it is bounded by what segments can do."""
+        if model not in self.reported or not 0 <= room_rps < math.inf:
+            return
+        fresh_s = self.state.clock.monotonic() - _ROOM_HEARD_S
+        self._rooms = {key: each for key, each in self._rooms.items() if each[0] >= fresh_s}
+        self._rooms[router_id, model] = self.state.clock.monotonic(), room_rps
+
+    # ---- decisions -----------------------------------------------------------------------------
+
+    def update(self) -> tuple[WaitingRelease, ...]:
+        """Decide again what is released; the replicas that it takes become part of the demand."""
+        now = self.state.snapshot(self.shares())
+        if now is None:
+            return tuple(self.releases.values())  # by their periods
+        offers = dict(self._offers(now))
+        for name, offer in offers.items():
+            memory = self.memory.setdefault(name, RoomMemory())
+            memory.observe(int(self._grid_now_s() // HOUR_S), offer)
+        found: dict[str, WaitingRelease] = {}
+        due_rps: dict[str, float] = {}
+        for name in self.reported:
+            if name not in offers:
+                continue
+            release = self.planned(name, offers[name], now)
+            found[name] = self._record(name, release)
+            if replicas := release.choices[0].replicas:
+                due_rps[name] = replicas * offers[name].usable_rps
+        self.releases = found
+        if due_rps != self.state.due_rps:
+            self.state.due_rps = due_rps
+            self.state.changed.notify()
+        return tuple(found.values())
+
+    def what_if(self, now: Snapshot, within_s: float | None) -> tuple[WaitingRelease, ...]:
+        """Return what would be released in other circumstances.
+
+        Args:
+            now: The cluster in these circumstances.
+            within_s: Time until all that waits is due; None: as it is, s.
+        """
+        offers = dict(self._offers(now))
+        return tuple(
+            self._record(name, self.planned(name, offers[name], now, within_s))
+            for name in self.reported
+            if name in offers
+        )
+
+    def planned(
+        self, name: str, offer: Offer, now: Snapshot, within_s: float | None = None
+    ) -> Release:
+        """Return when a model's waiting work runs."""
+        zones = _zone_weights(now, name)
+        present = self.state.intensity_for_plans()
+        first = {zone: present.get(zone) for zone in zones}
+        outlook = self.state.grid
+
+        def intensity(start_s: float, end_s: float) -> float | None:
+            if start_s < end_s:
+                return outlook.mean(zones, start_s, end_s)
+            if any(value is None for value in first.values()):
+                return None
+            return sum(weight * (first[zone] or 0.0) for zone, weight in zones.items())
+
+        grid_now_s = self._grid_now_s()
+        memory = self.memory.get(name, RoomMemory())
+        slots = tuple(slots_of(offer, memory, intensity, grid_now_s, outlook.speedup))
+        due = self._due(self.reported[name])
+        if within_s is not None:
+            due = [Due(min(within_s, each.due_s), each.requests) for each in due]
+        return plan_release(due, slots)
+
+    def _due(self, waiting: WaitingModel) -> list[Due]:
+        now = self.state.clock.now()
+        scale = partial(_scale, self.state.lengths.usual.get(waiting.model))
+        return [
+            Due((each.due - now).total_seconds(), min(each.requests, MAX_REQUESTS) * scale(each))
+            for each in waiting.buckets
+            if each.due is not None
+        ]
+
+    def _grid_now_s(self) -> float:
+        state = self.state
+        return state.grid.now_s(state.clock.monotonic(), state.clock.now().timestamp())
+
+    def _offers(self, now: Snapshot) -> Iterator[tuple[str, Offer]]:
+        """Yield what is offered to each model."""
+        segments = grouped(
+            (each.kind.model, each) for each in staying(now) if not each.kind.stage.index
+        )
+        used = {uuid for each in staying(now) for uuid in each.gpu_uuids}
+        parked = [gpu for gpu in now.gpus if gpu.uuid not in used]
+        load_rps = self.state.demand.arriving_rps()
+        for model in (*now.models, *now.parked):
+            its = segments.get(model.name, [])
+            load = load_rps.get(model.name, 0.0)
+            room_rps, room_j, _ = room_of(model, its, load)
+            room_rps = self._measured_rps(model.name, its, load, room_rps)
+            sizes = self.state.settings.batch_sizes
+            pools = {gpu.pool for gpu in parked}
+            replica = best_replica(model, pools, sizes, _UTILISATION)
+            if replica is None:
+                yield model.name, Offer(room_rps, room_j)
+            else:
+                yield (
+                    model.name,
+                    Offer(
+                        room_rps=room_rps,
+                        room_j=room_j,
+                        woken_rps=len(parked) * replica.rate_rps,
+                        woken_j=replica.request_j,
+                        replica_rps=replica.rate_rps,
+                        usable_rps=replica.usable_rps,
+                    ),
+                )
+
+    def _measured_rps(
+        self, model: str, segments: Sequence[Segment], load_rps: float, profiled_rps: float
+    ) -> float:
+        """Return the room that routers measured recently, at most what the segments can do."""
+        fresh_s = self.state.clock.monotonic() - _ROOM_HEARD_S
+        heard = [
+            room_rps
+            for (_, name), (at_s, room_rps) in self._rooms.items()
+            if name == model and at_s >= fresh_s
+        ]
+        if not heard:
+            return profiled_rps
+        most_rps = sum(each.kind.throughput_rps for each in segments) - load_rps
+        return min(sum(heard), max(most_rps, 0.0))
+
+    # ---- records -------------------------------------------------------------------------------
+
+    def _record(self, model: str, release: Release) -> WaitingRelease:
+        now = self.state.clock.now()
+        at = partial(_instant, now)
+        speedup = self.state.grid.speedup
+        periods = tuple(
+            ReleasePeriod(
+                since=at(slot.start_s),
+                until=at(slot.end_s),
+                fill=choice.fill,
+                rate_rps=choice.rate_rps,
+                woken_rps=choice.woken_rps,
+                cause=choice.cause,
+                intensity_gco2e_per_kwh=slot.intensity_gco2e_per_kwh or 0.0,
+                room_rps=slot.room_rps,
+                marginal_j=slot.room_j,
+            )
+            for slot, choice in zip(release.slots, release.choices, strict=True)
+            if slot.start_s * speedup < _PUBLISHED_H * HOUR_S
+        )
+        return WaitingRelease(
+            model=model,
+            periods=periods,
+            shortages=tuple(
+                WaitingShortage(
+                    due=at(each.due_s),
+                    late_requests=math.ceil(each.late),
+                    possible_by=None if each.possible_s is None else at(each.possible_s),
+                    replicas=each.replicas,
+                    text=shortage_text(each, now),
+                )
+                for each in release.shortages
+            ),
+            done_by=None if release.done_s is None else at(release.done_s),
+            planned_gco2e=release.planned_gco2e,
+            at_once_gco2e=release.at_once_gco2e,
+            own_pool_gco2e=release.own_pool_gco2e,
+            woken_replicas=release.choices[0].replicas,
+        )
+
+
+def shortage_text(each: Shortage, now: datetime) -> str:
+    """Return what is late, and what would make it possible, as a sentence."""
+    due = f"{_instant(now, each.due_s):%Y-%m-%d %H:%M} UTC"
+    late = f"{each.late:.0f} of {each.requests:.0f} requests due by {due} will be late"
+    ways = []
+    if each.possible_s is not None:
+        by = _instant(now, each.possible_s)
+        ways.append(f"a window until {by:%Y-%m-%d %H:%M} UTC")
+    if each.replicas:
+        ways.append(f"{counted(each.replicas, 'replica')} more")
+    fitting = max(each.requests - each.late, 0.0)
+    ways.append(f"{fitting:.0f} requests" if fitting >= 1 else "fewer requests")
+    return f"{late}; possible with {', '.join(ways[:-1])}{' or ' if ways[:-1] else ''}{ways[-1]}"
+
+
+def _instant(now: datetime, after_s: float) -> datetime:
+    return now + timedelta(seconds=min(after_s, 1e9))
+
+
+def _scale(usual: TextLength | None, bucket: WaitingBucket) -> float:
+    """Return the model's usual requests that one of a bucket stands for, by its tokens."""
+    count = bucket.requests
+    if usual is None or not count or not bucket.output_tokens:
+        return 1.0
+    mean = TextLength(bucket.prompt_tokens / count, bucket.output_tokens / count)
+    ratio = mean.answer_tokens_worth / usual.answer_tokens_worth
+    return min(max(ratio, 1 / _MOST_HEAVIER), _MOST_HEAVIER)
+
+
+def _zone_weights(now: Snapshot, model: str) -> dict[str, float]:
+    """Return the share of a model's capacity by zone, times the PUE; of all GPUs, if parked."""
+    its = [each for each in staying(now) if each.kind.model == model]
+    total = summed((each.kind.pool.zone, each.kind.throughput_rps) for each in its)
+    pue = {each.kind.pool.zone: each.kind.pool.pue for each in its}
+    if not its:
+        total = summed((gpu.pool.zone, 1.0) for gpu in now.gpus)
+        pue = {gpu.pool.zone: gpu.pool.pue for gpu in now.gpus}
+    whole = sum(total.values())
+    return {zone: pue[zone] * part / whole for zone, part in total.items()}
