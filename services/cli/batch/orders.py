@@ -10,13 +10,14 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import typer
 from pydantic_core import from_json
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from cinquefoil.batch.v1 import batch_pb2 as pb
 from services.cli.client import Clients, connected
 from services.cli.console.durations import seconds
 from services.cli.console.messages import Messages, word
 from services.cli.console.output import show as printed
+from services.cli.console.releases import sentences
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.whole_file import replacing
@@ -69,8 +70,16 @@ async def list_batches(config: Path, *, all_owners: bool, as_json: bool) -> None
 async def show(config: Path, id_: str, *, as_json: bool) -> None:
     """Print one batch."""
     async with connected(load(config)) as clients:
-        batch = (await _stub(clients).Get(pb.GetRequest(id=id_))).batch
-    printed(batch, lambda: Messages().details(batch), as_json=as_json)
+        stub = _stub(clients)
+        batch = (await stub.Get(pb.GetRequest(id=id_))).batch
+        found = (await stub.GetReleases(pb.GetReleasesRequest())).releases
+    releases = [each for each in found if each.model == batch.model]
+    plan = releases if batch.HasField("outlook") else ()
+    printed(
+        batch,
+        lambda: Group(Messages().details(batch), *sentences(plan)),
+        as_json=as_json,
+    )
 
 
 async def watch(config: Path, id_: str) -> None:
@@ -106,6 +115,7 @@ async def _copied(stream: Any, out: IO[bytes]) -> None:
 
 async def _watched(stub: BatchServiceAsyncStub, id_: str) -> None:
     stream = cast(Any, stub.Watch(pb.WatchRequest(id=id_), timeout=None))
+    said = ""
     async with aclosing(stream):
         async for response in stream:
             batch = response.batch
@@ -114,6 +124,9 @@ async def _watched(stub: BatchServiceAsyncStub, id_: str) -> None:
                 f"{batch.lines} answered, {batch.failed} failed, "
                 f"{batch.energy_j:.0f} J, {batch.carbon_gco2e:.3f} gCO2e"
             )
+            if batch.outlook.text and batch.outlook.text != said:
+                said = batch.outlook.text
+                typer.echo(f"  {said}")
             for each in batch.errors:
                 typer.echo(f"  line {each.line}: {each.message}")
 

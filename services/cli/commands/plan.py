@@ -106,6 +106,10 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         list[str] | None,
         typer.Option(metavar="TYPE:NODE:COUNT", help="GPUs to add to a node; repeatable."),
     ] = None,
+    waiting_within: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="All that waits is due within it, such as 4h."),
+    ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out at once.")] = False,
     config: Config = DEPLOYMENT,
     json: Json = False,
@@ -120,12 +124,13 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     - `cinquefoil plan dry-run`
     - `cinquefoil plan dry-run --demand digits=200 --intensity US-CAL=50`
     - `cinquefoil plan dry-run --carbon-weight 0.9 --accuracy-floor 0.98 --apply`
+    - `cinquefoil plan dry-run --waiting-within 4h`
     - `cinquefoil plan dry-run --add-gpus a100-40gb:node-0:2 --objective fewest-gpus`
     """
     from cinquefoil.planner.v1.plan_pb2 import Goals
     from cinquefoil.planner.v1.planner_pb2 import WhatIf
     from services.cli.plan.show import dry_run as work
-    from services.cli.plan.what_if import added_gpus, numbers
+    from services.cli.plan.what_if import added_gpus, numbers, within
 
     what_if = WhatIf(
         demand_rps=numbers("--demand", "MODEL=RPS", demand),
@@ -138,6 +143,8 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         without_gpus=without_gpu,
         added_gpus=map(added_gpus, add_gpus or ()),
     )
+    if waiting_within is not None:
+        what_if.waiting_within.FromTimedelta(within("--waiting-within", waiting_within))
     await work(config, what_if, apply=apply, as_json=json)
 
 

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import connected, query
 from services.cli.console.names import gpu_names
 from services.cli.console.output import document, print_json, show, working
+from services.cli.console.releases import sentences
 from services.cli.plan.deviation import documents
 from services.cli.plan.render import difference, explanation, listed, one, proposal
 from services.cli.reasons import PlannerView
@@ -69,7 +70,11 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
             applied = (await clients.planner.Apply(order)).plan
     version = applied.version if applied else None
     value = document(answer) | ({"applied": applied} if applied else {})
-    show(value, lambda: proposal(answer, gpus, version), as_json=as_json)
+    show(
+        value,
+        lambda: Group(proposal(answer, gpus, version), *sentences(answer.releases)),
+        as_json=as_json,
+    )
 
 
 async def explain(config: Path, *, version: int, as_json: bool) -> None:
@@ -79,7 +84,14 @@ async def explain(config: Path, *, version: int, as_json: bool) -> None:
         answer = await query(
             config, lambda clients: clients.planner.Explain(request, timeout=SOLVE_S)
         )
-    show(answer.explanation, lambda: explanation(answer.explanation), as_json=as_json)
+    value = document(answer.explanation) | {
+        "releases": [document(each) for each in answer.releases]
+    }
+    show(
+        value,
+        lambda: Group(explanation(answer.explanation), *sentences(answer.releases)),
+        as_json=as_json,
+    )
 
 
 async def diff(config: Path, from_version: int, to_version: int, *, as_json: bool) -> None:

@@ -1,8 +1,10 @@
 """Reads options of `plan dry-run`; the planner checks the values."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 from cinquefoil.planner.v1 import planner_pb2
+from services.cli.console.durations import seconds
 from services.kit.errors import InvalidArgument
 from services.kit.segment import whole_number
 
@@ -30,6 +32,18 @@ def _named(option: str, form: str, text: str) -> tuple[str, float]:
     if not (name and equals):
         raise InvalidArgument(f"{option}: must be {form}, got {text!r}", field=option)
     return name, value
+
+
+def within(option: str, text: str) -> timedelta:
+    """Return a time such as "4h".
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    try:
+        return timedelta(seconds=seconds(text))
+    except ValueError as error:
+        raise InvalidArgument(f"{option}: {error}", field=option) from error
 
 
 def added_gpus(text: str) -> planner_pb2.AddedGpus:

@@ -1,0 +1,56 @@
+"""When waiting work runs, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import groupby
+
+from cinquefoil.planner.v1 import waiting_pb2 as pb
+
+_CAUSES = {
+    pb.RELEASE_CAUSE_CLEAN: "clean hours",
+    pb.RELEASE_CAUSE_DUE: "a deadline leaves no later time",
+    pb.RELEASE_CAUSE_ROOM: "in room that interactive requests leave",
+    pb.RELEASE_CAUSE_LATER: "waits: cleaner hours come before the deadline",
+    pb.RELEASE_CAUSE_NO_ROOM: "waits: interactive requests leave no room",
+    pb.RELEASE_CAUSE_NOTHING_WAITS: "nothing is left",
+    pb.RELEASE_CAUSE_HELD: "waits: less power is required",
+}
+_MOST = 12
+"""Stretches that are shown."""
+
+
+def sentences(releases: Iterable[pb.WaitingRelease]) -> Iterator[str]:
+    """Yield when each model's waiting work runs, what is late, and what waiting saves."""
+    for release in releases:
+        yield f"Waiting requests of {release.model}:"
+        yield from (f"  {each}" for each in _of_model(release))
+
+
+def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
+    alike = groupby(release.periods, key=lambda each: (each.cause, each.woken_rps > 0))
+    stretches = [(cause, list(periods)) for (cause, _), periods in alike]
+    for cause, periods in stretches[:_MOST]:
+        span = f"{_time(periods[0].since)} to {_time(periods[-1].until)} UTC"
+        rate_rps = sum(each.rate_rps for each in periods) / len(periods)
+        grams = [each.intensity_gco2e_per_kwh for each in periods if each.intensity_gco2e_per_kwh]
+        grid = f", {sum(grams) / len(grams):.0f} gCO2e/kWh" if grams else ""
+        rate = f"{rate_rps:.3g} req/s, " if rate_rps > 0 else ""
+        woken = ", in replicas powered for it" if periods[0].woken_rps > 0 else ""
+        yield f"{span}: {rate}{_CAUSES.get(cause, '')}{woken}{grid}"
+    if len(stretches) > _MOST:
+        yield f"... {len(stretches) - _MOST} stretches more"
+    yield from (each.text for each in release.shortages)
+    if release.HasField("done_by"):
+        yield f"all of it is answered by {_time(release.done_by)} UTC"
+    if release.at_once_gco2e > 0:
+        yield (
+            f"{release.planned_gco2e:.3g} gCO2e; {release.at_once_gco2e:.3g} had it run at once, "
+            f"{release.own_pool_gco2e:.3g} on replicas of its own"
+        )
+
+
+def _time(stamp: object) -> str:
+    when: datetime = stamp.ToDatetime(tzinfo=UTC)  # type: ignore[attr-defined]
+    return f"{when:%a %H:%M}"
