@@ -201,14 +201,23 @@ class Case:
         self.woken = (GPUS - self.awake) * gpu.alone_rps
         self.woken_j = (gpu.alone_w - PARKED_W) / gpu.alone_rps
 
-    def run(self, rule: Callable[[Backlog, Sequence[Slot]], Choice], **without: float) -> Course:
-        """Decide hour by hour, knowing what a planner knows by then."""
+    def run(
+        self, rule: Callable[[Backlog, Sequence[Slot]], Choice], pool_rps: float | None = None
+    ) -> Course:
+        """Decide hour by hour, knowing what a planner knows by then.
+
+        Args:
+            rule: Decides.
+            pool_rps: GPUs of its own, in place of shared ones, req/s.
+        """
         backlog, course = Backlog(()), Course(self)
         for hour in range(self.hours):
             if self.arrivals[hour] > 0:
                 due_s = (hour + self.window_h) * HOUR_S
                 backlog.add(Due(due_s, self.arrivals[hour] * HOUR_S))
-            slots = [replace(each, **without) for each in self._slots(hour)]
+            slots = self._slots(hour)
+            if pool_rps is not None:
+                slots = [replace(each, room_rps=0.0, woken_rps=pool_rps) for each in slots]
             choice = rule(backlog, slots)
             if choice.rate_rps > 0:
                 for due_s, part, at_s in backlog.answer(slots[0], choice.rate_rps):
@@ -325,9 +334,7 @@ def _leftover(backlog: Backlog, slots: Sequence[Slot]) -> Choice:
 
 
 POLICIES: Final[dict[str, Callable[[Case], Course]]] = {
-    "dedicated": lambda case: case.run(
-        at_once, room_rps=0.0, woken_rps=_pool(case) * case.gpu.alone_rps
-    ),
+    "dedicated": lambda case: case.run(at_once, _pool(case) * case.gpu.alone_rps),
     "at_once": lambda case: case.run(at_once),
     "leftover": lambda case: case.run(_leftover),
     "planned": lambda case: case.run(decide),
@@ -338,8 +345,8 @@ POLICIES: Final[dict[str, Callable[[Case], Course]]] = {
 def _pool(case: Case) -> float:
     """Return the GPUs of a pool that keeps the windows."""
     hours = min(case.window_h, 24)
-    busiest = np.convolve(case.arrivals, np.ones(hours)).max() / hours
-    return max(1.0, math.ceil(busiest / case.gpu.alone_rps))
+    busiest = float(np.convolve(case.arrivals, np.ones(hours)).max()) / hours
+    return max(1.0, float(math.ceil(busiest / case.gpu.alone_rps)))
 
 
 class Job(NamedTuple):

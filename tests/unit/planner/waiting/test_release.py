@@ -1,6 +1,7 @@
 """Release of waiting work: deadlines first, then room, then clean hours."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ HOUR_S = 3600.0
 
 
 def slots(
-    intensities: list[float | None],
+    intensities: Sequence[float | None],
     room_rps: float = 1.0,
     replicas: int = 0,
     *,
