@@ -57,6 +57,7 @@ def application(
         "/api/what-if": ours.what_if,
         "/api/sweep": ours.sweep,
         "/api/models": _answering(lambda _: readers.models()),
+        "/api/batches": _answering(lambda _: readers.batches()),
         "/api/account": ours.account,
         "/api/account.csv": ours.account_csv,
         "/api/session": ours.session,

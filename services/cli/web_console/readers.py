@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, cast
 
+from cinquefoil.batch.v1 import batch_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
 from services.cli.account import GROUPINGS, by_hour, rows
@@ -32,6 +33,7 @@ _WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 _HISTORY_S: Final = 5.0
 """Pages that are open at the same time share a reading of the history."""
 _MOST_WINDOWS: Final = 8
+_MOST_BATCHES: Final = 50
 _KEEP_S: Final = 15.0
 """The account changes by the hour."""
 
@@ -105,6 +107,19 @@ class ServiceReaders:
         while len(self._histories) > _MOST_WINDOWS:
             self._histories.popitem(last=False)
         return await self._histories[window].get()
+
+    async def batches(self) -> Document:
+        """Return the newest batches, and when the waiting requests of each model run."""
+        stub = self._clients.batch
+        if stub is None:
+            return {"batches": [], "releases": [], "served": False}
+        found = await stub.List(batch_pb2.ListRequest(all_owners=True, limit=_MOST_BATCHES))
+        plan = await stub.GetReleases(batch_pb2.GetReleasesRequest())
+        return {
+            "batches": [document(each) for each in found.batches],
+            "releases": [document(each) for each in plan.releases],
+            "served": True,
+        }
 
     async def plan(self, version: int) -> Document:
         """Return one plan, 0: the newest; and its expected beside its observed figures."""

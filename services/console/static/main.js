@@ -1,6 +1,7 @@
 // Which page is shown, and the stream of the present that it is shown from.
 import { failure, h, render } from "./dom.js";
 import { Account } from "./account.js";
+import { Batches } from "./batches.js";
 import { modelsPage } from "./models.js";
 import { nodePage, nodesPage } from "./nodes.js";
 import { Now } from "./now.js";
@@ -49,6 +50,7 @@ async function content(name, detail) {
   if (LIVE[name]) return present ? LIVE[name](present, detail) : h("p", {}, "Reading…");
   if (name === "what-if") return h(WhatIf, { key: detail, detail, gpus: present?.status.gpus ?? [], models: present?.status.models ?? [], palette: present?.palette });
   if (name === "receipts") return h(Receipts, { key: detail, detail });
+  if (name === "batches") return h(Batches, {});
   if (name === "account") return h(Account, { detail });
   const range = /^(\d+)\.\.(\d+)$/.exec(detail);
   if (name === "plans" && range) return differencePage(range[1], range[2]);
