@@ -28,7 +28,7 @@ from services.kit.h2.frames import (
 )
 from services.kit.h2.hpack import literal
 from services.kit.rpc import Limits
-from tests.support.h2_wire import Echo, block, data, echoing, head, still_served, wired
+from tests.support.h2_wire import STREAM_PATH, Echo, block, data, echoing, head, still_served, wired
 
 MANY = 20_000
 
@@ -103,6 +103,20 @@ async def test_a_flood_ends_its_connection_before_it_is_all_read(flood: str) -> 
 
     assert code == frames.ENHANCE_YOUR_CALM
     assert echo.running == 0
+
+
+async def test_streams_that_were_answered_and_end_by_a_reset_are_no_flood() -> None:
+    """So Envoy ends its calls to an external processor, many at once where clients leave."""
+    streams = range(1, 3_000, 2)
+    async with echoing(Limits(streams=2_000)) as (_, port), wired(port) as wire:
+        wire.write(*(head(each, STREAM_PATH) + data(each, b"x", ends=False) for each in streams))
+        for _ in streams:
+            await wire.until(DATA)
+        wire.write(*(frame(RESET, 0, each, UINT32.pack(8)) for each in streams))
+        wire.write(head(3_001), data(3_001, b"after"))
+        answer = await wire.until(DATA, 3_001)
+
+    assert answer.payload[5:] == b"after"
 
 
 BREACHES = {
