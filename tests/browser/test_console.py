@@ -111,7 +111,7 @@ async def test_a_planner_that_is_away_leaves_its_last_known_state_with_its_age(
                 await expect(page.locator("#newest")).to_have_text("Plan 1")
                 # Its router never was there, which costs the page nothing else.
                 await expect(page.locator("#live")).to_have_text(ROUTER_AWAY)
-            away = page.get_by_text("The planner does not answer.")
+            away = page.locator("#wrong").get_by_text("The planner does not answer.")
             await expect(away).to_contain_text(re.compile(r"is \d+ s old"))
             await expect(page.locator("#live")).to_have_text(re.compile("Not live: planner away"))
             await expect(page.locator("#newest")).to_have_text("Plan 1")
