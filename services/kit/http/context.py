@@ -31,6 +31,11 @@ class HttpContext:
         found = peer.expires_s(self._request.transport)
         return math.inf if found is None else found
 
+    @property
+    def path(self) -> str:
+        """The path of the request."""
+        return self._request.path
+
     def peer(self) -> str:
         """Return the caller's address."""
         return peer.address(self._request.transport)

@@ -21,7 +21,7 @@ from services.kit.http.statuses import NO_SUCH_METHOD
 from services.kit.rpc import Access, caller
 from services.kit.rpc.client_identity import client_of
 from services.router.edge.batches import Batches
-from services.router.edge.calls import Calls
+from services.router.edge.calls import LINES, Calls
 from services.router.edge.description import Description
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
 from services.router.edge.lines import Lines
@@ -103,7 +103,7 @@ def _charged(engine: Engine) -> Callable[[str, HttpContext], AbstractContextMana
     """Return what counts a call against its client's quota while a block runs."""
 
     def charged(rpc: str, context: HttpContext) -> AbstractContextManager[None]:
-        if rpc.rpartition("/")[2] in UNCHARGED:
+        if rpc.rpartition("/")[2] in UNCHARGED or context.path == LINES:  # each line counts
             return nullcontext()
         return engine.charged(partial(client_of, context, caller()))
 

@@ -118,6 +118,25 @@ def test_the_longest_pattern_counts_and_others_are_free() -> None:
             quotas.enter(client, 0)
 
 
+def test_requests_that_can_wait_have_the_quota_once_more() -> None:
+    """They take none of the others', whether their call was counted with these or not at all."""
+    quotas = Quotas({"app": Quota(in_flight=1, rate_rps=1, burst=1)})
+    with quotas.charged("app", 0), quotas.deferred("app", 0):
+        with quotas.charged("app", 0):
+            pass
+        with (
+            pytest.raises(ResourceExhausted, match="app has 1 waiting requests in flight") as full,
+            quotas.charged_apart("app", 10),
+        ):
+            pass
+        assert full.value.retry_after_s
+    with quotas.charged_apart("app", 20), quotas.charged("app", 20):
+        pass
+    quotas.enter("app", 40)
+    with pytest.raises(ResourceExhausted):
+        quotas.enter("app", 40)
+
+
 def test_identities_that_clients_choose_do_not_grow_the_memory() -> None:
     """Idle clients are forgotten; those with requests in flight are not."""
     quotas = Quotas({"*": Quota(in_flight=1, rate_rps=100, burst=1)})
