@@ -151,7 +151,8 @@ def hints(config: Path, deployment: Deployment, described: oip.ModelMetadataResp
         described: Metadata of its first model; None: no worker has reported any.
     """
     name, model = next(iter(deployment.models.items()))
-    generates = any(each.runtime.kind == "generative" for each in model.variants.values())
+    kinds = {each.runtime.kind for each in model.variants.values()}
+    generates = bool(kinds & {"generative", "openai"})
     command = f"cinquefoil infer {name}"
     if generates:
         command += ' --prompt "Why is the sky blue?"'
