@@ -15,8 +15,11 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from services.kit.config import Objective
 from services.kit.mig import maximal_layouts
-from services.planner.core.model import Gpu, Model, Problem, SegmentKind
+from services.kit.profiles.core.language import LanguageProfile
+from services.planner.core.model import Gpu, Model, Pool, Problem, SegmentKind, Variant
+from services.planner.core.placement.node_groups import UNCUT
 from services.planner.core.problem.latency_rule import admissible_rps
+from services.simulator.device import gpu_type
 from tests.support.planner import fleets
 
 Terms = dict[int, float]
@@ -177,6 +180,75 @@ def random_problem(seed: int, *, most_gpus: int = 6) -> Problem:
         park_idle_gpus=draw.random() < 0.5,
     )
     return fleets.problem(fleet, models, objective, max_processes=2, time_limit_s=5.0)
+
+
+def several_gpus_problem(seed: int) -> Problem:
+    """Return a problem of nodes with whole GPUs, and models with variants on several of them."""
+    draw = random.Random(seed)
+    pool = Pool(gpu_type("h100-80gb", whole=True), "Z", 1.2, 300.0)
+    fleet = tuple(
+        Gpu(f"GPU-{node}-{at}", f"node-{node}", pool, (UNCUT,))
+        for node in range(draw.randint(2, 3))
+        for at in range(draw.choice((1, 2, 4)))
+    )
+    models = []
+    for at in range(draw.randint(1, 2)):
+        sizes = draw.choice(((1, 2), (2,), (1, 2, 4), (1,), (2, 4)))
+        profile = LanguageProfile.of(draw.choice((8.0, 14.0, 30.0)), kv_kib_per_token=320)
+        variants = tuple(Variant(f"v{n}", 80.0 + n, profile, gpus=n) for n in sizes)
+        demand_rps = 10 ** draw.uniform(-1.0, 0.8)
+        model = Model(f"m{at}", 60.0, 99.0, demand_rps, variants, slo_first_token_s=2.0)
+        models.append(
+            replace(
+                model,
+                survive=draw.choice((0.0, 0.5, 1.0, 1.0)),
+                spread=draw.choice((None, "gpu", "node")),
+                replicas_min=draw.choice((1, 2, 2, 3)),
+            )
+        )
+    return fleets.problem(fleet, models, batch_sizes=(8, 32), max_processes=1, time_limit_s=2.0)
+
+
+def several_gpus_plan_exists(problem: Problem, time_limit_s: float = 20.0) -> bool | None:
+    """Return whether segments that hold whole GPUs keep every promise; None: unknown."""
+    program = _Program()
+    on: dict[tuple[str, SegmentKind], int] = {}
+    for node, size in Counter(gpu.node for gpu in problem.gpus).items():
+        here = {kind: program.column(size // kind.gpus) for kind in _best(problem)}
+        program.row({at: float(kind.gpus) for kind, at in here.items()}, high=float(size))
+        on |= {(node, kind): at for kind, at in here.items()}
+    for model in problem.models:
+        after = _after(model)
+        mine = {(node, kind): at for (node, kind), at in on.items() if kind.model == model.name}
+        kinds = dict.fromkeys(kind for _, kind in mine)
+        served = {k: admissible_rps(problem.objective, model, k) / model.demand_rps for k in kinds}
+        left = {k: admissible_rps(problem.objective, after, k) / after.demand_rps for k in kinds}
+        left = {kind: min(1.0, share) for kind, share in left.items()}
+        program.row({at: served[kind] for (_, kind), at in mine.items()}, low=1.0)
+        program.row(dict.fromkeys(mine.values(), 1.0), low=model.replicas_min)
+        all_left = {at: left[kind] for (_, kind), at in mine.items()}
+        if model.spread == "node":
+            _survive_nodes(program, model, mine, all_left)
+        elif model.survive:  # one segment goes with any of its GPUs
+            for gone in kinds:
+                used, segments = program.column(1), {at for (_, k), at in mine.items() if k == gone}
+                most = -float(len(problem.gpus))
+                program.row(dict.fromkeys(segments, 1.0) | {used: most}, high=0.0)
+                program.row(all_left | {used: -left[gone]}, low=1.0)
+    return program.feasible(time_limit_s)
+
+
+def _survive_nodes(
+    program: _Program, model: Model, mine: dict[tuple[str, SegmentKind], int], left: Terms
+) -> None:
+    nodes, used = dict.fromkeys(node for node, _ in mine), []
+    for lost in nodes:
+        there = {at for (node, _), at in mine.items() if node == lost}
+        if model.survive:
+            program.row({at: share for at, share in left.items() if at not in there}, low=1.0)
+        used.append(program.column(1))
+        program.row(dict.fromkeys(there, 1.0) | {used[-1]: -1.0}, low=0.0)
+    program.row(dict.fromkeys(used, 1.0), low=min(model.replicas_min, len(nodes)))
 
 
 def ids() -> Iterator[str]:

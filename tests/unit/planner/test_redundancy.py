@@ -17,7 +17,12 @@ from services.planner.core.strategies.base import base
 from services.planner.core.strategies.exact import exact
 from tests.support.examples import trials
 from tests.support.planner import fleets
-from tests.support.planner.redundant_plans import plan_exists, random_problem
+from tests.support.planner.redundant_plans import (
+    plan_exists,
+    random_problem,
+    several_gpus_plan_exists,
+    several_gpus_problem,
+)
 
 
 def planned(problem: Problem) -> tuple[Configuration, tuple[Segment, ...]]:
@@ -45,6 +50,15 @@ def test_no_promise_is_broken_where_a_plan_keeps_all(seed: int) -> None:
     found = lacks(problem)
     if found:
         assert not plan_exists(problem), found
+
+
+@pytest.mark.parametrize("seed", [102, 126, 210, 263, *range(trials(0.1))])
+def test_no_promise_is_broken_by_variants_on_several_gpus_either(seed: int) -> None:
+    """Two or three nodes of up to four GPUs, variants on one, two and four of them."""
+    problem = several_gpus_problem(seed)
+    found = lacks(problem) if problem.catalog else []
+    if found:
+        assert not several_gpus_plan_exists(problem), found
 
 
 def apart(name: str, demand_rps: float, **more: object) -> Model:

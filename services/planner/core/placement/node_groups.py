@@ -115,7 +115,10 @@ def _placed(
     running: Running,
     apart: Mapping[str, Counter[str]],
 ) -> Groups:
-    """Return groups for segments that are new, on GPUs without segments where there are enough."""
+    """Return groups for segments that are new, on GPUs without segments where there are enough.
+
+    Of as many GPUs, those of models that are to be on several nodes choose first.
+    """
     found: dict[tuple[str, ...], SegmentKind] = {}
     free = {node: sorted(gpus, key=lambda gpu: gpu.uuid in running) for node, gpus in nodes.items()}
 
@@ -126,7 +129,7 @@ def _placed(
         beside = apart[kind.model][first[0].node] if kind.model in apart else 0
         return beside, displaced, len(gpus), reclocked
 
-    for kind in sorted(left.elements(), key=lambda each: -each.gpus):
+    for kind in sorted(left.elements(), key=lambda each: (-each.gpus, each.model not in apart)):
         fitting = [gpus for gpus in free.values() if len(gpus) >= kind.gpus]
         gpus = min(fitting, key=lambda each: effort(each, kind))
         found[tuple(gpu.uuid for gpu in gpus[: kind.gpus])] = kind
