@@ -79,7 +79,7 @@ class Queries:
         answer = await self._answer(
             lambda now: alter(now, changes, nodes, self._state.accuracy_price_of), brief=brief
         )
-        within = changes.waiting_within
+        within = changes.waiting_within or None
         if within is not None and not timedelta(minutes=1) <= within <= timedelta(days=7):
             raise InvalidArgument.at("waiting_within", f"must be 1 min..7 d, got {within}")
         planning = self._reconciler.cycle.planning
