@@ -338,7 +338,7 @@ class PlannerServicer(PlannerServiceServicer):
         planner, first = self._planner, await anext(aiter(request_iterator), None)
         if first is None:
             return
-        planner.waiting.report(waiting_from(first))
+        planner.waiting.report(waiting_from(first), first.batch_id)
         planner.waiting.batch_services += 1
         reading = asyncio.create_task(
             until(self._draining, self._read_waiting(request_iterator)), name="planner.waiting"
@@ -361,7 +361,7 @@ class PlannerServicer(PlannerServiceServicer):
         self, requests: AsyncIterator[waiting_pb2.ReportWaitingRequest]
     ) -> None:
         async for request in requests:
-            self._planner.waiting.report(waiting_from(request))
+            self._planner.waiting.report(waiting_from(request), request.batch_id)
 
     async def _read(self, session: AgentSession, requests: AsyncIterator[pb.JoinRequest]) -> None:
         agents, state = self._planner.agents, self._planner.state
@@ -397,10 +397,6 @@ class PlannerServicer(PlannerServiceServicer):
             models = planner.changes.now.deployment.models.items()
             report = load_from(request, {name: each.slo.percentile for name, each in models})
             report = planner.routers.report(link, report)
-            for each in request.models:
-                if each.HasField("waiting") and each.waiting.service_s > 0:
-                    room_rps = each.waiting.room / each.waiting.service_s
-                    planner.waiting.work.measured(request.router_id, each.model, room_rps)
             planner.history.answered(report)
             planner.account_writer.answered(replace(report, latency_s=planner.routers.latency_s()))
 

@@ -17,12 +17,15 @@ def left(batch: Batch) -> int:
     return max(batch.lines - batch.completed - batch.failed, 0)
 
 
-def waiting_models(batches: Iterable[Batch], in_flight: Mapping[str, int]) -> list[WaitingModel]:
+def waiting_models(
+    batches: Iterable[Batch], in_flight: Mapping[str, int], answered: Mapping[str, int]
+) -> list[WaitingModel]:
     """Return what waits, by model.
 
     Args:
         batches: Batches that have not ended.
         in_flight: Lines by model that are with routers.
+        answered: Lines by model that were answered since the start.
     """
     open_ = [each for each in batches if each.state is BatchState.IN_PROGRESS and left(each)]
     return [
@@ -30,6 +33,7 @@ def waiting_models(batches: Iterable[Batch], in_flight: Mapping[str, int]) -> li
             model=model,
             buckets=_buckets(sorted(its, key=lambda each: each.created_at + each.window)),
             in_flight=in_flight.get(model, 0),
+            answered=answered.get(model, 0),
         )
         for model, its in grouped((each.model, each) for each in open_).items()
     ]

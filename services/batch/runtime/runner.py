@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
@@ -109,6 +109,7 @@ class Runner:
         self._draining = False
         self.open: list[Batch] = []
         self.reported = asyncio.Event()
+        self._answered = Counter[str]()
 
     @property
     def in_flight(self) -> dict[str, int]:
@@ -117,7 +118,7 @@ class Runner:
 
     def waiting(self) -> list[WaitingModel]:
         """Return everything that waits, by model."""
-        return waiting_models(self.open, self.in_flight)
+        return waiting_models(self.open, self.in_flight, self._answered)
 
     def wake(self) -> None:
         """Look at the batches now: one has begun, or is to end."""
@@ -413,6 +414,7 @@ class Runner:
             read = partial(answered, line.custom_id, name, answer.status, answer.body)
             content, bad, usage = await off_loop(len(answer.body), read)
             self._writer.add(Result(batch.id, line.number, bad, content, usage))
+        self._answered[batch.model] += 1
         return True
 
     def _fail(self, batch: Batch, number: int, fault: Fault) -> None:

@@ -21,7 +21,7 @@ _DECIDE_S: Final = 20.0
 _PAUSE_S: Final = 1.0
 """Shortest time between two decisions, s."""
 
-_SAVE_S: Final = 600.0
+_SAVE_S: Final = 60.0
 
 
 class WaitingReleases:
@@ -47,10 +47,11 @@ class WaitingReleases:
         """Continue with the rooms that the planner before this one knew."""
         rooms = await self._store.waiting_rooms()
         self.work.memory = {model: RoomMemory(hours) for model, hours in rooms.items()}
+        self.work.attained = dict(await self._store.waiting_attained())
 
-    def report(self, models: Iterable[WaitingModel]) -> None:
-        """Record what waits."""
-        self.work.report(models)
+    def report(self, models: Iterable[WaitingModel], reporter: str) -> None:
+        """Record what waits at a batch service."""
+        self.work.report(models, reporter, max(self.batch_services, 1))
         self._reported.set()
 
     async def keep(self) -> None:
@@ -76,3 +77,4 @@ class WaitingReleases:
     async def _save(self) -> None:
         rooms = {model: each.hours for model, each in self.work.memory.items()}
         await self._store.waiting_rooms.save(rooms)
+        await self._store.waiting_attained.save(self.work.attained)

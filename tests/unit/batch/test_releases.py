@@ -101,8 +101,9 @@ def test_what_waits_is_reported_by_deadline_in_a_bounded_number_of_buckets() -> 
     ]
     ended = Batch(id="e", model="m", state=BatchState.COMPLETED, lines=9, created_at=NOW)
 
-    (found,) = waiting_models([*batches, ended], {"m": 3})
+    (found,) = waiting_models([*batches, ended], {"m": 3}, {"m": 7})
 
+    assert (found.in_flight, found.answered) == (3, 7)
     assert len(found.buckets) <= MAX_BUCKETS
     assert sum(each.requests for each in found.buckets) == 900
     assert found.buckets[0].due == NOW + HOUR

@@ -109,6 +109,7 @@ class Store:
         beliefs: Beliefs from live measurements.
         intensities: The last intensities heard, by zone.
         waiting_rooms: Rooms that models' replicas offered waiting work, by hour of the day.
+        waiting_attained: Part of such a room that answers have shown there to be, by model.
         grid_hours: Hours of grid time that the price of accuracy rests on.
         routing, save_routing: Return and write the routing table in force; None: there was none.
     """
@@ -133,6 +134,9 @@ class Store:
         self.beliefs = Stored[Beliefs](connection, "beliefs", rows.StoredBeliefs, Beliefs())
         self.waiting_rooms = Stored[Mapping[str, Sequence[Offer | None]]](
             connection, "waiting_rooms", dict[str, tuple[Offer | None, ...]], {}
+        )
+        self.waiting_attained = Stored[Mapping[str, float]](
+            connection, "waiting_attained", dict[str, float], {}
         )
         self.intensities = Stored[Mapping[str, LastIntensity]](
             connection, "intensities", dict[str, LastIntensity], {}

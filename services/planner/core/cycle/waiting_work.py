@@ -7,8 +7,8 @@ grid time does (`carbon.replay.speedup`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -25,7 +25,6 @@ from services.kit.plurals import counted
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot, staying
 from services.planner.core.forecast.text_lengths import TextLength
-from services.planner.core.model import Segment
 from services.planner.core.waiting.model import Due, Release, Shortage
 from services.planner.core.waiting.outlook import HOUR_S, Offer, RoomMemory, slots_of
 from services.planner.core.waiting.power import best_replica, room_of
@@ -40,8 +39,13 @@ _MOST_HEAVIER: Final = 100.0
 """Largest ratio of a waiting request's size to the usual one that is believed."""
 
 _UTILISATION: Final = 0.7
-_ROOM_HEARD_S: Final = 120.0
-"""Time for which a measured room counts, s."""
+_LEARN_S: Final = 60.0
+"""Time over which the attained part of the room is learnt, s."""
+
+_LEAST_S: Final = 2.0
+"""Least time between two reports to learn from, s."""
+
+_LEAST_ATTAINED: Final = 0.01
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class WaitingWork:
         reported: What waits, by model, as last reported.
         memory: What the fleet offered in each hour of the day, by model.
         releases: What was decided last, by model.
+        attained: Part of the profiled room that answers have shown there to be, by model, 0..1.
     """
 
     state: ClusterState
@@ -61,22 +66,50 @@ class WaitingWork:
     reported: dict[str, WaitingModel] = field(default_factory=dict)
     memory: dict[str, RoomMemory] = field(default_factory=dict)
     releases: dict[str, WaitingRelease] = field(default_factory=dict)
-    _rooms: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    attained: dict[str, float] = field(default_factory=dict)
+    _offered: dict[str, float] = field(default_factory=dict)
+    _answered: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
     # ---- reports -------------------------------------------------------------------------------
 
-    def report(self, models: Iterable[WaitingModel]) -> None:
-        """Record everything that waits at batch services, by model."""
+    def report(self, models: Iterable[WaitingModel], reporter: str = "", services: int = 1) -> None:
+        """Record everything that waits at batch services, by model.
+
+        Args:
+            models: What waits.
+            reporter: Name of the batch service.
+            services: Batch services that send lines.
+        """
         known = {model.name for model in self.state.deployed}
         self.reported = {each.model: each for each in models if each.model in known}
+        for each in self.reported.values():
+            self._learn(reporter, each, services)
+        for key in [key for key in self._answered if key[1] not in self.reported]:
+            del self._answered[key]
 
-    def measured(self, router_id: str, model: str, room_rps: float) -> None:
-        """Record the room that a router measured, req/s; it is bounded by what segments can do."""
-        if model not in self.reported or not 0 <= room_rps < math.inf:
+    def _learn(self, reporter: str, each: WaitingModel, services: int) -> None:
+        """Learn the part of the room that is attained, while all of it may be filled."""
+        now_s, key = self.state.clock.monotonic(), (reporter, each.model)
+        is_open = self._is_open(each.model) and any(bucket.requests for bucket in each.buckets)
+        last = self._answered.get(key)
+        if last is None or not is_open or each.answered < last[1]:
+            self._answered.pop(key, None)
+            if is_open:
+                self._answered[key] = now_s, each.answered
             return
-        fresh_s = self.state.clock.monotonic() - _ROOM_HEARD_S
-        self._rooms = {key: each for key, each in self._rooms.items() if each[0] >= fresh_s}
-        self._rooms[router_id, model] = self.state.clock.monotonic(), room_rps
+        span_s, offered_rps = now_s - last[0], self._offered.get(each.model, 0.0)
+        if span_s < _LEAST_S or offered_rps <= 0:
+            return
+        self._answered[key] = now_s, each.answered
+        part = services * (each.answered - last[1]) / span_s / offered_rps
+        keep = math.exp(-span_s / _LEARN_S)
+        learnt = keep * self.attained.get(each.model, 1.0) + (1 - keep) * min(part, 1.0)
+        self.attained[each.model] = max(learnt, _LEAST_ATTAINED)
+
+    def _is_open(self, model: str) -> bool:
+        release, now = self.releases.get(model), self.state.clock.now()
+        periods = () if release is None else release.periods
+        return next((each.fill for each in periods if now < each.until), False)
 
     # ---- decisions -----------------------------------------------------------------------------
 
@@ -86,6 +119,7 @@ class WaitingWork:
         if now is None:
             return tuple(self.releases.values())  # by their periods
         offers = dict(self._offers(now))
+        self._offered = {name: offer.room_rps for name, offer in offers.items()}
         for name, offer in offers.items():
             memory = self.memory.setdefault(name, RoomMemory())
             memory.observe(int(self._grid_now_s() // HOUR_S), offer)
@@ -136,7 +170,16 @@ class WaitingWork:
 
         grid_now_s = self._grid_now_s()
         memory = self.memory.get(name, RoomMemory())
-        slots = tuple(slots_of(offer, memory, intensity, grid_now_s, outlook.speedup))
+        part = self.attained.get(name, 1.0)
+        slots = tuple(
+            replace(
+                slot,
+                room_rps=part * slot.room_rps,
+                woken_rps=part * slot.woken_rps,
+                replica_rps=part * slot.replica_rps,
+            )
+            for slot in slots_of(offer, memory, intensity, grid_now_s, outlook.speedup)
+        )
         due = self._due(self.reported[name])
         if within_s is not None:
             due = [Due(min(within_s, each.due_s), each.requests) for each in due]
@@ -167,7 +210,6 @@ class WaitingWork:
             its = segments.get(model.name, [])
             load = load_rps.get(model.name, 0.0)
             room_rps, room_j, _ = room_of(model, its, load)
-            room_rps = self._measured_rps(model.name, its, load, room_rps)
             sizes = self.state.settings.batch_sizes
             pools = {gpu.pool for gpu in parked}
             replica = best_replica(model, pools, sizes, _UTILISATION)
@@ -185,21 +227,6 @@ class WaitingWork:
                         usable_rps=replica.usable_rps,
                     ),
                 )
-
-    def _measured_rps(
-        self, model: str, segments: Sequence[Segment], load_rps: float, profiled_rps: float
-    ) -> float:
-        """Return the room that routers measured recently, at most what the segments can do."""
-        fresh_s = self.state.clock.monotonic() - _ROOM_HEARD_S
-        heard = [
-            room_rps
-            for (_, name), (at_s, room_rps) in self._rooms.items()
-            if name == model and at_s >= fresh_s
-        ]
-        if not heard:
-            return profiled_rps
-        most_rps = sum(each.kind.throughput_rps for each in segments) - load_rps
-        return min(sum(heard), max(most_rps, 0.0))
 
     # ---- records -------------------------------------------------------------------------------
 

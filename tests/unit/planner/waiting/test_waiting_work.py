@@ -24,6 +24,14 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NIGHT_H = range(13, 19)
 
 
+class VirtualTime(VirtualClock):
+    """Noon, and some seconds later."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(NOON)
+        self._elapsed_s = after_s
+
+
 def running(gpus: int = 2) -> Snapshot:
     before = snapshot(gpus=gpus)
     return done(before, decided(before))
@@ -133,3 +141,25 @@ def test_an_hours_room_is_that_of_the_same_hour_a_day_before() -> None:
     assert later is not None
     assert 5.0 < later.room_rps < 15.0
     assert memory.at(101) is None
+
+
+def test_room_that_answers_do_not_attain_is_planned_with_less() -> None:
+    """Profiles may promise a room that hosts cannot feed: deadlines must not rest on it."""
+    now = running()
+    found = work(now, 2_000_000, 2)
+    (before,) = found.what_if(now, None)
+    found.releases = {"digits": before}
+    found._offered = {"digits": before.periods[0].room_rps}
+    (bucket,) = found.reported["digits"].buckets
+    for answered in range(0, 1000, 50):  # 10 req/s, wherever the room is hundreds
+        model = WaitingModel(model="digits", buckets=(bucket,), answered=answered)
+        found.state.clock = VirtualTime(answered / 10)
+        found.report([model], "b-1")
+    found.state.clock = VirtualClock(NOON)
+
+    (after,) = found.what_if(now, None)
+
+    assert before.periods[0].fill
+    assert found.attained["digits"] < 0.5
+    assert after.periods[0].room_rps < 0.5 * before.periods[0].room_rps
+    assert (before.woken_replicas, after.woken_replicas) == (0, 1)
