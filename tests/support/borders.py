@@ -80,6 +80,7 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import ConfiguredLoad, Demand
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.router.adapters.tokens import TokenVerifier
+from services.router.core.answer_reader import AnswerReader
 from services.router.core.wire import prompt_of, read_head
 from services.router.edge import documents, generate, openai_messages, tensor_json
 from services.router.edge.openai_messages import Completion
@@ -605,6 +606,19 @@ CSV: Final = b"timestamp,carbon_intensity_gco2e_per_kwh\n2026-01-01T00:00:00Z,20
 
 
 @cache
+def answer_behind_a_gateway(body: bytes) -> None:
+    """Read an answer as one document, and as events in two pieces."""
+    for events in (False, True):
+        reader = AnswerReader(events=events, arrived_s=0.0)
+        half = len(body) // 2
+        passed = b"".join(
+            b"".join(reader.take(piece, 1.0, last=last))
+            for piece, last in ((body[:half], False), (body[half:], True))
+        )
+        assert passed == body
+        reader.usage()
+
+
 def borders() -> dict[str, Border]:
     """Return every border by name."""
     tensors = partial(tensor_messages.parse, signature=SIGNATURE)
@@ -627,6 +641,13 @@ def borders() -> dict[str, Border]:
             openai_answer,
             [_ANSWER],
             units=(b'"usage"', b'"usage" :', b'"usage":{', b'\\"', b"data: [DONE]", *_JSON_UNITS),
+        ),
+        "answer-behind-a-gateway": Border(
+            answer_behind_a_gateway,
+            [_ANSWER, _CHUNK * 2 + b"data: [DONE]\n\n"],
+            units=(_CHUNK, b"data: {}\n\n", b'"usage"', b"\n\n", *_JSON_UNITS),
+            cpu_s_per_byte=4e-6,  # as of server-events
+            memory_per_byte=40,
         ),
         "server-events": Border(
             server_events,

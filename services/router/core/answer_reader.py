@@ -12,7 +12,10 @@ from pydantic_core import from_json
 from services.kit.request_cost import Usage
 
 MOST_HELD_BYTES: Final = 2**20
-"""Largest JSON answer that gets a receipt, and largest event that is read."""
+"""Largest JSON answer that gets a receipt."""
+
+MOST_EVENT_BYTES: Final = 2**16
+"""Largest event that is read; it may come a byte at a time."""
 
 MOST_TOKENS: Final = 2**24
 """Tokens that an answer may state."""
@@ -36,6 +39,8 @@ class AnswerReader:
         self._events = events
         self._arrived_s = arrived_s
         self._held = b""
+        self._pieces: list[bytes] = []  # of one document
+        self._size = 0
         self._read = True
         self._count = 0
         self._first_s = self._last_s = 0.0
@@ -52,15 +57,14 @@ class AnswerReader:
         if self.ended or not self._read:
             self.ended |= last
             return piece, b""
-        held = self._held + piece
-        self._held = b""
         if not self._events:
-            return self._take_document(held, now_s, last=last)
+            return self._take_document(piece, now_s, last=last)
+        held, self._held = self._held + piece, b""
         end = len(held) if last else held.rfind(_END) + len(_END)
         if end < len(_END) and not last:
             end = 0
         whole, self._held = held[:end], held[end:]
-        if len(self._held) > MOST_HELD_BYTES:
+        if len(self._held) > MOST_EVENT_BYTES:
             whole, self._held = held, b""
         passed, ending = self._take_events(whole, now_s, last=last)
         if self.ended and self._held:
@@ -79,13 +83,15 @@ class AnswerReader:
         prompt = _whole(stated, "prompt_tokens", "input_tokens") or 0
         return Usage(prompt, output, first_s if self._events else 0.0, token_s, cached or 0)
 
-    def _take_document(self, held: bytes, now_s: float, *, last: bool) -> tuple[bytes, bytes]:
-        if len(held) > MOST_HELD_BYTES:
+    def _take_document(self, piece: bytes, now_s: float, *, last: bool) -> tuple[bytes, bytes]:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if not last and self._size <= MOST_HELD_BYTES:
+            return b"", b""
+        held, self._pieces = b"".join(self._pieces), []
+        if self._size > MOST_HELD_BYTES:
             self._read, self.ended = False, last
             return held, b""
-        if not last:
-            self._held = held
-            return b"", b""
         self.ended, self._last_s, self._first_s = True, now_s, self._arrived_s
         self._learn(held)
         return b"", held
