@@ -18,7 +18,7 @@ from services.router.adapters.server_port import ServerPorts
 from services.router.core.accounting.receipts import Answer, Intensity
 from services.router.core.server_pools import ServerPools
 from services.router.frontend.messages import transport_limit
-from services.router.picker.exchange import PickerParts
+from services.router.picker.parts import PickerParts
 from services.router.picker.servicer import (
     EXTERNAL_PROCESSOR,
     PickerServicer,

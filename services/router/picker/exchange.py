@@ -15,14 +15,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from envoy_ext_proc import ext_proc_pb2 as pb
 from inference import grpc_service_pb2 as inference
 from services.kit.api_requests import PATHS, document, max_tokens, prompt_bytes
-from services.kit.clock import Clock
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -35,16 +33,15 @@ from services.kit.http.statuses import TOO_LARGE
 from services.kit.off_loop import off_loop
 from services.kit.request_cost import Cost, Usage
 from services.kit.rpc.client_identity import CLIENT_ID
-from services.router.adapters.server_port import Pick, ServerPorts
-from services.router.core.accounting.receipts import Answer, Intensity, priced
+from services.router.adapters.server_port import Pick
+from services.router.core.accounting.receipts import Answer, priced
 from services.router.core.answer_reader import AnswerReader
 from services.router.core.model import Instance
-from services.router.core.server_pools import ServerPools
 from services.router.core.wire import Head
 from services.router.core.worker_port import Result
 from services.router.edge import openai_messages
 from services.router.picker import messages
-from services.router.runtime.engine import Engine
+from services.router.picker.parts import NoParts, PickerParts
 
 FALLBACKS: Final = 4
 """Servers that are named beside the chosen one."""
@@ -54,48 +51,6 @@ _SERVER_ERROR: Final = 500
 _DEFAULT_RETRY_S: Final = 1.0
 
 Write = Callable[[bytes], Awaitable[None]]
-
-
-@dataclass(eq=False)
-class PickerParts:
-    """Collaborators of all exchanges.
-
-    Attributes:
-        engine: Chooses.
-        pools: The servers.
-        ports: Their ports.
-        clock: Time.
-        max_request_bytes: Largest body.
-        bodies_left: Bytes of bodies that may be held at a time, all requests together.
-        cost: Returns the cost of an answer, from its server, tokens, the requests that the server
-            holds, and its time, s.
-        expected: Returns the cost of a usual answer, from its server and those requests.
-        intensity: Carbon intensity of a zone, gCO2e/kWh; None: not known.
-        spawn: Runs a request in the background.
-        numbers: Names of requests that no client can guess.
-    """
-
-    engine: Engine
-    pools: ServerPools
-    ports: ServerPorts
-    clock: Clock
-    max_request_bytes: int
-    bodies_left: int
-    cost: Callable[[Instance, Usage, int, float], Cost | None]
-    expected: Callable[[Instance, int], Cost | None]
-    intensity: Intensity
-    spawn: Callable[[Any], asyncio.Task[Answer | None]]
-    numbers: Iterator[str]
-
-
-class _NoParts:
-    """Takes the end of a request whose answer passes elsewhere: `ResponseReceiver`."""
-
-    def receive_part(self, instance: Instance, response: bytes) -> None:  # noqa: ARG002 - of the port
-        raise FailedPrecondition("servers behind a gateway answer it, not the router")
-
-    def complete(self, response: bytes) -> bytes:
-        return response
 
 
 class Exchange:
@@ -298,7 +253,7 @@ class Exchange:
     ) -> Answer | None:
         """Return the answer with its receipt; None: there is none, and the client knows why."""
         try:
-            return await self._parts.engine.infer(head, body, None, _NoParts(), client)
+            return await self._parts.engine.infer(head, body, None, NoParts(), client)
         except ServiceError as error:
             if not pick.chosen.done():
                 pick.chosen.set_exception(error)

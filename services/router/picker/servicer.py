@@ -24,7 +24,8 @@ from services.router.core.model import Instance
 from services.router.core.server_energy import cost_of
 from services.router.core.server_pools import ServerPools
 from services.router.picker import messages
-from services.router.picker.exchange import Exchange, PickerParts
+from services.router.picker.exchange import Exchange
+from services.router.picker.parts import PickerParts
 
 EXTERNAL_PROCESSOR: Final = pb.DESCRIPTOR.services_by_name["ExternalProcessor"].full_name
 
