@@ -52,6 +52,8 @@ EFFECTS: Final[Mapping[ConditionKind, Effect]] = {
     ConditionKind.FROZEN: Effect.DEGRADES,
     ConditionKind.MAINTENANCE: Effect.DEGRADES,
     ConditionKind.PARKED: Effect.WAITS,
+    ConditionKind.POWER_LIMITED: Effect.DEGRADES,
+    ConditionKind.POWER_BELOW_IDLE: Effect.DEGRADES,
 }
 """By kind; a kind that only a newer service knows has none."""
 
@@ -87,6 +89,8 @@ _COMMANDS: Final[Mapping[ConditionKind, str]] = {
     ConditionKind.FROZEN: "plan unfreeze",
     ConditionKind.MAINTENANCE: "plan dry-run --apply",
     ConditionKind.PARKED: "config set models.{0}.demand_min_rps=RPS",
+    ConditionKind.POWER_LIMITED: "plan explain",
+    ConditionKind.POWER_BELOW_IDLE: "config set sites.{0}.power_budget_w=WATTS",
 }
 """Arguments of `cinquefoil` that end a condition, or show what does; {0}: the subject's name."""
 

@@ -76,6 +76,7 @@ from services.kit.config.section import (
     Section,
 )
 from services.kit.config.servers import ServerPool
+from services.kit.config.sites import Site, site_problems
 from services.kit.config.zones import Carbon, Replay, Zone
 from services.kit.net import is_loopback
 
@@ -253,6 +254,7 @@ class Deployment(Section):
         node: What such an agent says of its node.
         models: Models by name, which clients give as `model_name`.
         model_cache: Where files of models that have a `uri` lie on each machine.
+        sites: Nodes behind one electricity feed, by name, and the power that they may draw.
         planner: The planner service: strategy, objective, and when it plans again.
         router: The router service, which answers inference requests.
         rpc: How requests are carried.
@@ -274,6 +276,7 @@ class Deployment(Section):
     node: ThisNode = ThisNode()
     models: Annotated[dict[Name, Model], Field(min_length=1)]
     model_cache: ModelCache = ModelCache()
+    sites: dict[Name, Site] = Field(default_factory=dict)
     planner: Planner = Planner()
     router: Router = Router()
     rpc: Rpc = Rpc()
@@ -373,6 +376,7 @@ class Deployment(Section):
         if tokens is not None and not self.router.token_listen:
             yield "access.tokens: give router.token_listen, where they are shown"
         yield from self._missing_zones()
+        yield from site_problems(self.sites, self.nodes, others_join=self.join is not None)
         yield from self._servers_without_picker()
         for name, zone in self.carbon.zones.items():
             if self.mqtt is None and any(source.kind == "mqtt" for source in zone.sources):

@@ -29,6 +29,7 @@ from services.planner.core.model import (
     Score,
     Segment,
     SegmentKind,
+    SiteLimit,
     variants_of,
 )
 from services.planner.core.placement import placement, rollout
@@ -37,6 +38,7 @@ from services.planner.core.placement.bridges import BridgeRoom
 from services.planner.core.placement.redundancy import missing_redundancy
 from services.planner.core.problem import catalog, score
 from services.planner.core.problem.latency_rule import admissible_rps
+from services.planner.core.problem.power_conditions import power_conditions
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.problem.validation import check
 from services.planner.core.service_level import Violation
@@ -79,6 +81,7 @@ class Circumstances:
         accuracy_price: Emissions that a point of a request's accuracy is worth, by model, gCO2e;
             missing: CLOVER's lambda says it.
         dispersion: Burstiness of the load by model; missing: unknown.
+        power_limit_w: Power budget in force by site, W; missing: none.
     """
 
     strategy: str
@@ -94,6 +97,7 @@ class Circumstances:
     text_lengths: Mapping[str, TextLength] = field(default_factory=dict)
     accuracy_price: Mapping[str, float] = field(default_factory=dict)
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)
+    power_limit_w: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,7 @@ class Snapshot(Circumstances):
         accuracy_so_far: Mean accuracy of the answers in the objective's current period, relative
             to the best variant's, by model.
         parked: Models without requests, which get no segment.
+        sites: Power budgets in force.
     """
 
     gpus: tuple[Gpu, ...]
@@ -130,6 +135,7 @@ class Snapshot(Circumstances):
     removed: tuple[Model, ...] = ()
     accuracy_so_far: Mapping[str, float] = field(default_factory=dict)
     parked: tuple[Model, ...] = ()
+    sites: tuple[SiteLimit, ...] = ()
 
     @property
     def demand_rps(self) -> dict[str, float]:
@@ -285,6 +291,7 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
         placement=settings.placement,
         accuracy_price=snapshot.accuracy_price,
         embodied_gco2e_per_s=_embodied(snapshot, settings),
+        sites=snapshot.sites,
     )
     check(problem)
     return problem
@@ -390,6 +397,7 @@ def _decision(
         rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models, spare),
         nodes={gpu.uuid: gpu.node for gpu in snapshot.all_gpus},
         conditions=(
+            *power_conditions(problem, configuration, found),
             *shortfalls(problem, found),
             *missing_redundancy(problem, target),
             *_left_out(snapshot),

@@ -15,6 +15,7 @@ from cinquefoil.condition.v1.records import Condition
 from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentState
 from cinquefoil.planner.v1.records import NodeOrder
 from services.kit import config
+from services.kit.config.sites import site_of
 from services.kit.errors import FailedPrecondition
 from services.kit.segment import gpus_of, plain, some_of
 from services.planner.core.known_nodes import GpuPower, KnownNodes, NodeRoutes, together
@@ -95,6 +96,7 @@ class Fleet:
     Attributes:
         settings: Nodes of the deployment, those that joined without it, and removed ones with
             running segments.
+        sites: Sites of nodes, by name.
         orders: Operators' orders about nodes, by name.
         avoided: Nodes that are not to be planned on for now.
         owners: The node of each GPU, by UUID: the first that reported it, until it is forgotten.
@@ -112,6 +114,7 @@ class Fleet:
         join: config.Join | None = None,
     ) -> None:
         self.settings = KnownNodes(settings, join)
+        self.sites: Mapping[str, config.Site] = {}
         self.orders: dict[str, NodeOrder] = {}
         self.avoided: frozenset[str] = frozenset()
         self.owners: dict[str, str] = {}
@@ -143,6 +146,13 @@ class Fleet:
             if member.node is not None:
                 member.routed = self._routed(member.node)
         self._change()
+
+    def configure_sites(self, sites: Mapping[str, config.Site]) -> None:
+        """Apply changed sites."""
+        if sites != self.sites:
+            self.sites = sites
+            self._offers.clear()
+            self._change()
 
     def order(self, name: str, order: NodeOrder | None) -> None:
         """Record an operator's order about a node; None: it may be used again."""
@@ -446,7 +456,11 @@ class Fleet:
         if known == key:
             return offer
         pool = partial(
-            _pool, zone=node.zone, pue=pue, intensity_gco2e_per_kwh=intensity_gco2e_per_kwh
+            _pool,
+            zone=node.zone,
+            pue=pue,
+            intensity_gco2e_per_kwh=intensity_gco2e_per_kwh,
+            site=site_of(self.sites, node.name),
         )
         offer = tuple(
             Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz) for gpu in node.gpus

@@ -84,12 +84,14 @@ class Pool:
         zone: Electricity zone.
         pue: Power usage effectiveness, >= 1.
         intensity_gco2e_per_kwh: Carbon intensity now.
+        site: Site whose power budget it draws on; "": none.
     """
 
     type: GpuType
     zone: str
     pue: float
     intensity_gco2e_per_kwh: float
+    site: str = ""
 
     def __hash__(self) -> int:
         return hash(self.zone)  # most pools differ in it
@@ -361,16 +363,35 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteLimit:
+    """Power that a site may draw for the GPUs of a plan and what is beside them.
+
+    Attributes:
+        name: Name of the site.
+        limit_w: Most power at the wall, W.
+        setting: Setting or event that it is from.
+        overhead_w: Power at the wall that no plan changes, beside the GPUs of the plan, W.
+    """
+
+    name: str
+    limit_w: float
+    setting: str
+    overhead_w: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Period:
     """A stretch of time with one carbon intensity per zone.
 
     Attributes:
         length_s: Length, s; grid time, which under replay runs faster than clocks.
         intensity_gco2e_per_kwh: Intensity by zone.
+        power_limit_w: Strictest power budget by site, W; missing: that of now holds.
     """
 
     length_s: float
     intensity_gco2e_per_kwh: Mapping[str, float]
+    power_limit_w: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +414,7 @@ class Problem:
             model, gCO2e; missing: CLOVER's lambda says it.
         embodied_gco2e_per_s: Embodied carbon of a powered GPU over time, by type; missing: plans do
             not count it.
+        sites: Power budgets in force.
         pools: Number of GPUs per pool.
         node_sizes: Per pool, how many of its nodes have how many GPUs of it; empty while no
             variant takes several GPUs.
@@ -410,6 +432,7 @@ class Problem:
     placement: PlacementRule = "least_change"
     accuracy_price: Mapping[str, float] = field(default_factory=dict)
     embodied_gco2e_per_s: Mapping[str, float] = field(default_factory=dict)
+    sites: tuple[SiteLimit, ...] = ()
     pools: Counter[Pool] = field(init=False, compare=False, repr=False)
     node_sizes: Mapping[Pool, Counter[int]] = field(init=False, compare=False, repr=False)
 
@@ -450,11 +473,14 @@ class Configuration:
         load_rps: Load of all segments of a kind together, req/s. A pipeline's load goes through
             each of its stages.
         gap: Proven relative optimality gap of the objective; None: nothing is proven.
+        limited: Power at the wall that the strategy would draw without a budget, W, by site whose
+            power budget changed its decision.
     """
 
     segments: Mapping[SegmentKind, int]
     load_rps: Mapping[SegmentKind, float]
     gap: float | None = None
+    limited: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,6 +507,9 @@ class Score:
         active_power_w: Power above idle, W.
         ties: Tie-breaker between equal objectives, larger is better.
         refused_rps: All unserved load, weighted by model (`Model.overload_weight`).
+        site_w: Power at the wall of each site with a budget, W.
+        over_budget: Power above the sites' budgets, beyond that of idle nodes, as shares of the
+            budgets, summed up.
     """
 
     unserved_rps: Mapping[str, float]
@@ -499,17 +528,21 @@ class Score:
     active_power_w: float = 0.0
     ties: tuple[float, ...] = ()
     refused_rps: float = 0.0
+    site_w: Mapping[str, float] = field(default_factory=dict)
+    over_budget: float = 0.0
 
     @property
-    def shortage(self) -> tuple[float, float, float]:
-        """Failures that no objective outweighs, 0 is best: starved models, refusals, low accuracy.
+    def shortage(self) -> tuple[float, float, float, float]:
+        """Failures that no objective outweighs, 0 is best.
 
-        To six digits: the rest is left by a solver's tolerance, and decides nothing.
+        Power above a budget, starved models, refusals, low accuracy. To six digits: the rest is
+        left by a solver's tolerance, and decides nothing.
         """
         refused_rps = float(f"{self.refused_rps:.6g}")
-        return round(self.worst_unserved, 6), refused_rps, round(self.floor_violation, 6)
+        low = round(self.floor_violation, 6)
+        return round(self.over_budget, 6), round(self.worst_unserved, 6), refused_rps, low
 
     @property
     def worth(self) -> tuple[float, ...]:
-        """Larger is better: first serve, then keep the accuracy floor, then the objective."""
+        """Larger is better: within budgets, then serve, keep the floor, then the objective."""
         return (*(-each for each in self.shortage), self.objective, *self.ties)

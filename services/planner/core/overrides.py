@@ -24,6 +24,7 @@ _SET: Final = (
     ("planner", "objective", "*"),
     ("planner", "objective", "*", "*"),
     ("planner", "strategy"),
+    ("sites", "*", "power_budget_w"),
 )
 _REMOVED: Final = (
     ("models", "*"),

@@ -81,6 +81,7 @@ def _inputs(snapshot: Snapshot) -> PlanInputs:
         goals=Goals(**snapshot.objective.goals.model_dump()),
         load_forecast=snapshot.load_forecast,
         dispersion={model.name: model.dispersion for model in snapshot.models},
+        power_limit_w=snapshot.power_limit_w,
         staleness_s={zone: age_s for zone, age_s in snapshot.staleness_s.items() if zone in zones},
         accuracy_mean=None
         if mean is None
@@ -121,5 +122,6 @@ def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str], fixed: FixedInpu
         strategy=plan.strategy,
         carbon_weight=plan.inputs.carbon_weight,
         fixed=fixed,
+        power_limit_w=plan.inputs.power_limit_w,
         accuracy_price=plan.inputs.accuracy_mean.price_gco2e if plan.inputs.accuracy_mean else {},
     )

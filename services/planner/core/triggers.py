@@ -29,6 +29,7 @@ class Kind(StrEnum):
     RETRY = "retry"
     OBJECTIVE = "objective"
     FLEET = "fleet"
+    POWER = "power"
     SLA = "sla"
     ACCURACY = "accuracy"
     DEMAND = "demand"
@@ -115,6 +116,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
     found = [
         *_objective(before, now),
         *_fleet(before, now),
+        *_power(before, now),
         *_broken(now),
         *_relative(Kind.DEMAND, before.demand_rps, now.demand_rps, "req/s", settings.demand_change),
         *_text_lengths(before, now),
@@ -135,11 +137,15 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
 def disturbance(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
     """Return the reason to give up a pinned plan's hold; arguments as for `cause`.
 
-    Only running segments and their GPUs count: with any other change the plan stays.
+    Only running segments, their GPUs and power budgets count: with any other change the plan stays.
     """
     if before is None:
         return cause(before, now, settings)
-    return cause(before, replace(before, gpus=now.gpus, segments=now.segments), settings)
+    return cause(
+        before,
+        replace(before, gpus=now.gpus, segments=now.segments, power_limit_w=now.power_limit_w),
+        settings,
+    )
 
 
 def loss(
@@ -163,6 +169,15 @@ def loss(
         gpus=now.gpus if short else {gpu: now.gpus[gpu] for gpu in before.gpus if gpu in now.gpus},
         segments=before.segments & now.segments,
         blocked=before.blocked | now.blocked,
+        power_limit_w={
+            site: min(limit_w, before.power_limit_w.get(site, math.inf))
+            for site, limit_w in now.power_limit_w.items()
+        }
+        | {
+            site: limit_w
+            for site, limit_w in before.power_limit_w.items()
+            if site not in now.power_limit_w
+        },
         demand_rps={
             model: now.demand_rps.get(model, 0.0) if rps == 0 else rps
             for model, rps in before.demand_rps.items()
@@ -239,6 +254,21 @@ def _segments(before: Observation, now: Observation) -> Iterator[Trigger]:
         yield Trigger(Kind.FLEET, what, urgent=True)
     if extra:
         yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
+
+
+def _power(before: Observation, now: Observation) -> Iterator[Trigger]:
+    """Yield sites with another power budget; a lower one waits for nothing."""
+    old, new = before.power_limit_w, now.power_limit_w
+    for site in sorted(old.keys() | new.keys()):
+        was, limit_w = old.get(site, math.inf), new.get(site, math.inf)
+        if was != limit_w:
+            text = f"power: {site} {_watts(was)} -> {_watts(limit_w)}"
+            lower = limit_w < was
+            yield Trigger(Kind.POWER, text, needed=lower, urgent=lower)
+
+
+def _watts(limit_w: float) -> str:
+    return f"{1e-3 * limit_w:.4g} kW" if math.isfinite(limit_w) else "no budget"
 
 
 def _broken(now: Observation) -> Iterator[Trigger]:

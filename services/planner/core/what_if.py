@@ -151,7 +151,8 @@ def _pool(
         raise _wrong(
             "intensity_gco2e_per_kwh", f"needed for zone {node.zone}, whose intensity is not known"
         )
-    return Pool(types[added.type], node.zone, node.pue, intensity[node.zone])
+    site = next((gpu.pool.site for gpu in snapshot.gpus if gpu.node == added.node), "")
+    return Pool(types[added.type], node.zone, node.pue, intensity[node.zone], site)
 
 
 def _check_numbers(

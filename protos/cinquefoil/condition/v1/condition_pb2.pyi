@@ -80,6 +80,10 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """No maintenance window is open: only lost capacity is replaced, until the next one opens."""
     CONDITION_KIND_PARKED: _ConditionKind.ValueType  # 60
     """A model without requests has no segment; its first request starts one."""
+    CONDITION_KIND_POWER_LIMITED: _ConditionKind.ValueType  # 61
+    """A site's power budget limits the plan: less accuracy or fewer requests than without it."""
+    CONDITION_KIND_POWER_BELOW_IDLE: _ConditionKind.ValueType  # 62
+    """A site's power budget is below what its nodes draw without work: nothing is served there."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """Kinds of conditions; docs/conditions.md has a row for each."""
@@ -141,6 +145,10 @@ CONDITION_KIND_MAINTENANCE: ConditionKind.ValueType  # 27
 """No maintenance window is open: only lost capacity is replaced, until the next one opens."""
 CONDITION_KIND_PARKED: ConditionKind.ValueType  # 60
 """A model without requests has no segment; its first request starts one."""
+CONDITION_KIND_POWER_LIMITED: ConditionKind.ValueType  # 61
+"""A site's power budget limits the plan: less accuracy or fewer requests than without it."""
+CONDITION_KIND_POWER_BELOW_IDLE: ConditionKind.ValueType  # 62
+"""A site's power budget is below what its nodes draw without work: nothing is served there."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

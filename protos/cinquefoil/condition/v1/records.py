@@ -64,6 +64,10 @@ class ConditionKind(IntEnum):
     MAINTENANCE = 27
     # A model without requests has no segment; its first request starts one.
     PARKED = 60
+    # A site's power budget limits the plan: less accuracy or fewer requests than without it.
+    POWER_LIMITED = 61
+    # A site's power budget is below what its nodes draw without work: nothing is served there.
+    POWER_BELOW_IDLE = 62
 
     @classmethod
     def _missing_(cls, value: object) -> "ConditionKind":

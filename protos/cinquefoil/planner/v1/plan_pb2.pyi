@@ -302,6 +302,26 @@ class PlanInputs(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class PowerLimitWEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
@@ -312,6 +332,7 @@ class PlanInputs(_message.Message):
     STALENESS_S_FIELD_NUMBER: _builtins.int
     DISPERSION_FIELD_NUMBER: _builtins.int
     ACCURACY_MEAN_FIELD_NUMBER: _builtins.int
+    POWER_LIMIT_W_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda: weight of carbon against accuracy, 0..1."""
     accuracy_floor: _builtins.float
@@ -348,6 +369,10 @@ class PlanInputs(_message.Message):
     def accuracy_mean(self) -> Global___AccuracyMean:
         """Mean accuracy to be kept over a period. Unset: none, and carbon_weight counts."""
 
+    @_builtins.property
+    def power_limit_w(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Power budget in force by site, at the wall. Unit: watts."""
+
     def __init__(
         self,
         *,
@@ -361,10 +386,11 @@ class PlanInputs(_message.Message):
         staleness_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         dispersion: _abc.Mapping[_builtins.str, Global___Dispersion] | None = ...,
         accuracy_mean: Global___AccuracyMean | None = ...,
+        power_limit_w: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_mean", b"accuracy_mean", "goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "dispersion", b"dispersion", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "staleness_s", b"staleness_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "dispersion", b"dispersion", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "power_limit_w", b"power_limit_w", "staleness_s", b"staleness_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_mean: _TypeAlias = _typing.Literal["accuracy_mean"]  # noqa: Y015
     _WhichOneofArgType__accuracy_mean: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean"]  # noqa: Y015

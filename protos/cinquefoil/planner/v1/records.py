@@ -275,6 +275,7 @@ class PlanInputs:
         dispersion: Burstiness of the load, by model.
         accuracy_mean: Mean accuracy to be kept over a period. Unset: none, and carbon_weight
             counts.
+        power_limit_w: Power budget in force by site, at the wall. Unit: watts.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float] = field(default_factory=dict)
@@ -287,6 +288,7 @@ class PlanInputs:
     staleness_s: Mapping[str, float] = field(default_factory=dict)
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)
     accuracy_mean: AccuracyMean | None = None
+    power_limit_w: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

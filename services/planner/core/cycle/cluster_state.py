@@ -34,6 +34,8 @@ from services.planner.core.online_search.answered_requests import AnsweredReques
 from services.planner.core.online_search.corrected_profile import corrected
 from services.planner.core.online_search.measurement import CounterReadings, Reading
 from services.planner.core.online_search.profile_corrections import Beliefs
+from services.planner.core.power.budgets import PowerBudget, PowerBudgets
+from services.planner.core.power.site_limits import site_limits
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.strategies import BY_OBJECTIVE
 from services.planner.core.triggers import Kind, Trigger
@@ -84,6 +86,7 @@ class ClusterState:
         accuracy: Keeps the promised mean accuracy over a period.
         grid: Forecasts of the coming hours, for waiting work.
         due_rps: Load that stands for the replicas that waiting work needs, by model, req/s.
+        power: Power budgets of sites, in time.
         before_intensity: Called before intensities change, to book energy at the old ones.
         of_nodes: Conditions of the nodes, and their zones, at a revision of the fleet.
     """
@@ -117,6 +120,7 @@ class ClusterState:
     accuracy: AccuracyControl = field(
         default_factory=lambda: AccuracyControl(AccuracyLedger(period_h(None)))
     )
+    power: PowerBudgets = field(default_factory=PowerBudgets)
     carbon_away: bool = False
     grid: GridOutlook = field(default_factory=GridOutlook)
     due_rps: Mapping[str, float] = field(default_factory=dict)
@@ -143,6 +147,7 @@ class ClusterState:
         planner = deployment.planner
         configured = {name: ConfiguredLoad.of(each) for name, each in deployment.models.items()}
         fleet = Fleet(deployment.nodes, planner.triggers.settle_s, deployment.join)
+        fleet.configure_sites(deployment.sites)
         readings = CounterReadings()
         boots = BootTimes(models)
         return cls(
@@ -177,6 +182,7 @@ class ClusterState:
             grid=GridOutlook(
                 deployment.carbon.replay.speedup, OUTLOOK_S if deployment.batch else 0.0
             ),
+            power=PowerBudgets(deployment.sites),
             accuracy=AccuracyControl(
                 AccuracyLedger(period_h(None), speedup=deployment.carbon.replay.speedup)
             ),
@@ -206,6 +212,8 @@ class ClusterState:
         self.deployed = models
         self._lengthen()
         self.fleet.configure(deployment.nodes, deployment.join)
+        self.fleet.configure_sites(deployment.sites)
+        self.power.sites = deployment.sites
         self.demand.configure(
             {name: ConfiguredLoad.of(model) for name, model in deployment.models.items()}
         )
@@ -354,6 +362,15 @@ class ClusterState:
             self._lengthen()
         self.changed.notify()
 
+    def set_power_events(self, events: Iterable[PowerBudget]) -> None:
+        """Replace the budgets of grid events, of now and later; plans and agents follow.
+
+        Raises:
+            ValueError: There are too many, or a limit is no power.
+        """
+        if self.power.set_events(events):
+            self.changed.notify()
+
     def need_more(self, models: Iterable[str], why: str) -> None:
         """Record that an agent's GPU cannot serve these models any faster."""
         self.level.need_more(models, why)
@@ -403,6 +420,7 @@ class ClusterState:
             self.fleet.unsettled_s(now_s) or math.inf,
             self._grid_awaited_s(now_s) or math.inf,
             self.demand.unused_s(),
+            self.power.changes_s(self.clock.now()),
             self.signal.settles_s(now_s),
         )
 
@@ -438,9 +456,13 @@ class ClusterState:
         self.accuracy.ledger.hold(self._now_s(), demand_rps=demand_rps)
         borne = self.level.bears(now_s)
         served = tuple(model for model in models if demand_rps[model.name])
+        leaving = self.fleet.leaving(known, now_s)
+        sites = site_limits(self.power.in_force(self.clock.now()), self.fleet, gpus, now_s)
         return Snapshot(
             gpus=gpus,
-            leaving=self.fleet.leaving(known, now_s),
+            leaving=leaving,
+            sites=sites,
+            power_limit_w={site.name: site.limit_w for site in sites},
             models=tuple(
                 replace(
                     model,

@@ -45,7 +45,7 @@ MAX_SOLVES = 6
 MAX_SCENARIOS = 24
 """Scenarios in which candidates are scored."""
 
-POINTS = 3
+POINTS = 4
 """Position of the objective in `Score.worth`, after shortages that no points outweigh."""
 
 

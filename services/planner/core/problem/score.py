@@ -24,6 +24,7 @@ from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Prices, Row, gpcs, prices, row
 from services.planner.core.problem.queueing import Station, latency_s
 from services.planner.core.problem.serving_paths import serving_paths
+from services.planner.core.problem.site_power import over_budget, site_w
 
 Served = Mapping[str, Mapping[SegmentKind, float]]
 """Load served in time by model and kind, req/s; a pipeline's is in each of its stages."""
@@ -64,6 +65,7 @@ def score(
     }
     use = _Use.of(known, configuration, in_use)
     watts = use.watts
+    power_w = site_w(problem, use.in_use, use.active_w) if problem.sites else {}
     goals = _goals(known, served, use)
     reconfiguration = reconfiguration_points(known, configuration.segments)
     return Score(
@@ -84,6 +86,8 @@ def score(
         refused_rps=sum(
             model.overload_weight * unserved_rps[name] for name, model in known.models.items()
         ),
+        site_w=power_w,
+        over_budget=over_budget(problem, power_w),
         ties=(-float(use.gpcs), -use.active_power_w) if known.fewest_only else (),
     )
 

@@ -66,7 +66,7 @@ def _added(
         needed = gpus_needed(known.problem, more)
         if (
             needed is not None
-            and (needed == gpus or not known.gpu_points(kind.pool))
+            and (needed == gpus or not (known.gpu_points(kind.pool) or known.problem.sites))
             and reconfiguration_points(known, more) <= reconfiguration_points(known, segments)
             and (
                 not known.loading_points

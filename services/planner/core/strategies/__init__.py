@@ -15,6 +15,7 @@ from services.planner.core.strategies.oracle import oracle
 from services.planner.core.strategies.parvagpu.strategy import parvagpu
 from services.planner.core.strategies.random_search import random_search
 from services.planner.core.strategies.single_slices import on_single_slices
+from services.planner.core.strategies.within_budgets import within_budgets
 
 Strategy = Callable[[Problem], Configuration]
 
@@ -39,5 +40,6 @@ _ALL: Mapping[str, Strategy] = {
 }
 
 REGISTRY: Mapping[str, Strategy] = {
-    name: each if name in COMPLETE else on_single_slices(each) for name, each in _ALL.items()
+    name: within_budgets(each if name in COMPLETE else on_single_slices(each))
+    for name, each in _ALL.items()
 }

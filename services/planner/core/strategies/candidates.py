@@ -70,7 +70,8 @@ def energy(found: Score, problem: Problem) -> float:
 
     h = -f * min(1, L_tail / L) rewards a violated SLO where f < 0. With m = min(1, L_tail / L) we
     use h = -f + (1 - m) * max(|f|, 1), which is Eq. 6 for f >= 1 and a penalty everywhere. Load
-    that cannot be served scales m as well; accuracy below the floor costs FLOOR_POINTS.
+    that cannot be served scales m as well; accuracy below the floor costs FLOOR_POINTS, as does a
+    percent above a power budget.
     """
     demand_rps = sum(model.demand_rps for model in problem.models)
     served = 1.0 - sum(found.unserved_rps.values()) / demand_rps if demand_rps else 1.0
@@ -80,7 +81,8 @@ def energy(found: Score, problem: Problem) -> float:
     )
     kept = served if math.isinf(slowest) else served * min(1.0, 1.0 / slowest)
     penalty = (1.0 - kept) * max(abs(found.objective), 1.0)
-    return -found.objective + penalty + FLOOR_POINTS * 100.0 * found.floor_violation
+    missed = found.floor_violation + found.over_budget
+    return -found.objective + penalty + FLOOR_POINTS * 100.0 * missed
 
 
 def breaks_sla(found: Score, problem: Problem, *, share: float = 0.0) -> bool:
@@ -94,7 +96,7 @@ def breaks_sla(found: Score, problem: Problem, *, share: float = 0.0) -> bool:
     slos = {model.name: model.slo_latency_s for model in problem.models}
     late = any(latency_s > slos[name] for name, latency_s in found.latency_s.items())
     demand_rps = sum(model.demand_rps for model in problem.models)
-    return late or found.shortage[1] > share * demand_rps
+    return late or found.shortage[2] > share * demand_rps
 
 
 def trimmed(configuration: Configuration) -> Configuration:

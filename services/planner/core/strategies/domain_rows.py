@@ -94,7 +94,7 @@ class DomainRows:
                 ]
                 together = [at for at in first if self.kinds[at].gpus > 1]
                 used += [(int(self.counts[at]), float(self.kinds[at].gpus)) for at in together]
-                if used:
+                if used and not self.known.problem.sites:  # a power budget may allow fewer
                     self.program.row(used, low=least_domains(model, len(domains)))
                 self._add_replicas(model, first)
                 if model.survive and len(domains) > 1:

@@ -13,6 +13,7 @@ h, maximal layout c and variant w:
     sum_{s of phk} n_s <= sum_c count(c, k) * y_phc   sum_hc y_phc + sum_s g_s * n_s <= N_p
     sum_{s: g_s >= g} g_s / g * n_s <= G_pg, the groups of g GPUs that the nodes of p have
     sum_s x_s * shortfall_s <= v_m                    load_w * b_w <= t
+    sum of power above idle over a site's x_s, y_phc and n_s of several GPUs <= its budget's room
     sum_{s of w} x_s <= b_w, if none of w runs; else, with most_r the most segments it can use,
     sum_{s of r} n_s - running_r <= most_r * b_w, for each row r of w
     d_r >= sum_{s of r} n_s - running_r               q_pk >= sum_{s of pk} n_s - existing_pk
@@ -39,6 +40,7 @@ from services.planner.core.model import Configuration, Pool, Problem, SegmentKin
 from services.planner.core.problem.failure_domains import demanding, surviving_share
 from services.planner.core.problem.pricing import Prices, gpcs, most_gpcs, row
 from services.planner.core.problem.serving_paths import balances, serving_paths
+from services.planner.core.problem.site_power import room_w
 from services.planner.core.solver.milp import Blocks, Goal, Numbers, Program, Solution, Terms
 from services.planner.core.strategies.domain_rows import DomainRows
 
@@ -97,6 +99,7 @@ class Formulation:
         self._add_changes()
         self._add_loading()
         self._add_domains()
+        self._add_sites()
 
     def exclude(self, model: str, found: Configuration) -> None:
         """Require more of some kind than a configuration has, unless demand is left unserved.
@@ -307,6 +310,26 @@ class Formulation:
             if kind.gpus > 1:
                 points = kind.gpus * self.known.gpu_points(kind.pool)
                 self._cost[column] = self._cost.get(column, 0.0) + points
+
+    def _add_sites(self) -> None:
+        """Limit the power of each site with a budget; none but an idle site always keeps it."""
+        problem = self.known.problem
+        for site in problem.sites:
+            terms: list[tuple[int, float]] = []
+            for (pool, _), columns in self._layouts.items():
+                if pool.site == site.name:
+                    watts = pool.pue * pool.type.use_power_w
+                    terms += [(column, watts) for column in columns.tolist()]
+            for kind, count, load in zip(self.kinds, self.counts, self.loads, strict=True):
+                if kind.pool.site == site.name:
+                    pue = kind.pool.pue
+                    terms.append((int(load), pue * kind.energy_j * self._demand_rps(kind)))
+                    if kind.gpus > 1:
+                        watts = pue * kind.gpus * kind.pool.type.use_power_w
+                        terms.append((int(count), watts))
+            scale = max(site.limit_w, 1.0)
+            room = room_w(problem, site) / scale
+            self.program.row([(column, watts / scale) for column, watts in terms], high=room)
 
     def _add_domains(self) -> None:
         """Keep the promises of redundancy, or measure what is missing; price spare segments."""

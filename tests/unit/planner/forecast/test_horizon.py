@@ -265,7 +265,7 @@ def test_load_is_served_before_points_are_counted() -> None:
     running = planned_at(LOW)[:1]
     problem = posed([LOW] * 6, 1e6, running)
 
-    assert score(problem, plan_ahead(problem, exact)).shortage == (0, 0, 0)
+    assert score(problem, plan_ahead(problem, exact)).shortage == (0, 0, 0, 0)
 
 
 def test_the_questions_share_the_time_limit() -> None:

@@ -41,6 +41,6 @@ def test_an_overload_is_shared_out_to_one_gpu(
     monkeypatch.setattr(Solver, "_quick", searched)
     problem = overloaded(goals, seed)
     found = exact(problem)
-    assert score(problem, found).shortage[1] > 0
+    assert score(problem, found).shortage[2] > 0
     assert found.gap is not None
     assert found.gap * len(problem.gpus) <= 1.0 + 1e-6

@@ -47,7 +47,7 @@ def test_the_gap_to_the_optimum_is_small_from_hour_to_hour(weight: float) -> Non
         )
         found = annealing(problem)
         best, mine = score(problem, exact(problem)), score(problem, found)
-        assert mine.shortage == best.shortage == (0.0, 0.0, 0.0)
+        assert mine.shortage == best.shortage == (0.0, 0.0, 0.0, 0.0)
         assert best.objective - mine.objective <= GAP_POINTS
         running = place(problem, found, lambda: f"s{next(ids)}")
         gpus = fleets.with_plan(gpus, running)
@@ -93,7 +93,7 @@ def test_accuracy_as_a_threshold_is_kept_and_used(loss: float, park: bool) -> No
         fleets.fleet((fleets.pool(), 4)), [fleets.model(demand_rps=900.0)], objective
     )
     judged = score(problem, annealing(problem))
-    assert judged.shortage == (0.0, 0.0, 0.0)
+    assert judged.shortage == (0.0, 0.0, 0.0, 0.0)
     assert judged.accuracy["vision"] == pytest.approx((1.0 - loss) * 84.6, rel=1e-3)
 
 

@@ -267,7 +267,7 @@ def test_exact_finds_the_optimum_where_presolve_misled_the_solver() -> None:
         clock_ratios=(1.0, 0.6),
     )
 
-    assert -score(problem, exact(problem)).worth[0] == pytest.approx(0.2538, abs=1e-4)
+    assert -score(problem, exact(problem)).worth[1] == pytest.approx(0.2538, abs=1e-4)
 
 
 def test_exact_degrades_when_there_is_too_much_load() -> None:

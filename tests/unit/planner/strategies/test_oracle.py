@@ -93,7 +93,7 @@ def test_models_have_pods_of_their_own_and_pools_differ() -> None:
         max_processes=1,
     )
     found, best = score(problem, oracle(problem)), score(problem, exact(problem))
-    assert found.shortage == (0.0, 0.0, 0.0)
+    assert found.shortage == (0.0, 0.0, 0.0, 0.0)
     assert found.objective <= best.objective + 1e-6
 
 
@@ -118,7 +118,7 @@ def test_a_model_that_only_large_slices_hold_is_served_beside_idle_ones() -> Non
         max_processes=1,
     )
     found = oracle(problem)
-    assert score(problem, found).shortage == (0.0, 0.0, 0.0)
+    assert score(problem, found).shortage == (0.0, 0.0, 0.0, 0.0)
     assert "1g.5gb" not in {kind.profile for kind in found.segments}
 
 

@@ -1,0 +1,82 @@
+"""Power budgets of sites, in every strategy."""
+
+from dataclasses import replace
+
+import pytest
+
+from services.kit.config import Objective
+from services.planner.core.model import Problem, SiteLimit
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.score import score
+from services.planner.core.problem.site_power import idle_w
+from services.planner.core.strategies import BY_OBJECTIVE, REGISTRY
+from tests.support.planner import fleets
+
+SETTING = "sites.hall.power_budget_w"
+DEMAND_RPS = 450.0
+FREE_W = 1e6
+
+
+def problem(limit_w: float, *, gpus: int = 1, time_limit_s: float = 2.0) -> Problem:
+    """A fleet of which half is in the site "hall"."""
+    here = replace(fleets.pool(), site="hall")
+    posed = fleets.problem(
+        fleets.fleet((here, gpus), (fleets.pool(), gpus)),
+        [fleets.model(demand_rps=DEMAND_RPS * gpus)],
+        Objective(carbon_weight=0.1),
+        batch_sizes=(1, 8),
+        max_processes=1,
+        time_limit_s=time_limit_s,
+    )
+    return replace(posed, sites=(SiteLimit("hall", limit_w, SETTING, overhead_w=100.0),))
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("share", [0.8, 0.4])
+def test_every_strategy_keeps_a_budget_that_binds(name: str, share: float) -> None:
+    """Above idle power, a site draws no more than a share of what it would; also once placed."""
+    free = problem(FREE_W)
+    drawn_w = score(free, REGISTRY[name](free)).site_w["hall"]
+    least_w = idle_w(free, free.sites[0])
+    limit_w = least_w + share * (drawn_w - least_w)
+    posed = problem(limit_w)
+    found = REGISTRY[name](posed)
+    kept = score(posed, found)
+    assert kept.site_w["hall"] <= limit_w * (1 + 1e-5)
+    assert kept.over_budget == 0
+    assert found.limited == pytest.approx({"hall": drawn_w})
+    if name in BY_OBJECTIVE:
+        assert kept.refused_rps <= 0.1 * DEMAND_RPS
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_a_budget_that_does_not_bind_changes_nothing(name: str) -> None:
+    """The answer is that without sites."""
+    posed = problem(FREE_W)
+    found = REGISTRY[name](posed)
+    free = REGISTRY[name](replace(posed, sites=(), time_limit_s=posed.time_limit_s / 2))
+    assert not found.limited
+    assert score(posed, found).worth == pytest.approx(score(posed, free).worth)
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_below_idle_power_nothing_runs_there(name: str) -> None:
+    """A budget below idle power leaves the site without segments; the others serve on."""
+    posed = problem(1.0)
+    found = REGISTRY[name](posed)
+    assert not any(kind.pool.site for kind, n in found.segments.items() if n)
+    assert any(n for n in found.segments.values())
+
+
+def test_places_keep_the_budget() -> None:
+    """The segments at their places are on no more GPUs than the budget has power for."""
+    free = problem(FREE_W)
+    drawn_w = score(free, REGISTRY["exact"](free)).site_w["hall"]
+    posed = problem(0.8 * drawn_w)
+    found = REGISTRY["exact"](posed)
+    numbers = iter(range(10_000))
+    target = place(posed, found, lambda: f"s{next(numbers)}")
+    pools = {gpu.uuid: gpu.pool for gpu in posed.gpus}
+    used = {uuid for each in target for uuid in each.gpu_uuids}
+    in_use = {pool: sum(pools[uuid] == pool for uuid in used) for pool in posed.pools}
+    assert score(posed, found, in_use=in_use).over_budget == 0
