@@ -308,10 +308,12 @@ def test_a_lower_power_budget_waits_for_nothing() -> None:
     """A lower budget is urgent, also for a pinned plan; a higher one only gains."""
     before = replace(SEEN, power_limit_w={"hall": 9000.0})
     lower = cause(before, replace(before, power_limit_w={"hall": 6000.0}), SETTINGS)
-    assert lower is not None and lower.urgent
+    assert lower is not None
+    assert lower.urgent
     assert lower.reason == "power: hall 9 kW -> 6 kW"
     ended = replace(before, power_limit_w={})
     higher = cause(before, ended, SETTINGS)
-    assert higher is not None and not higher.urgent and not higher.needed
+    assert higher is not None
+    assert not (higher.urgent or higher.needed)
     assert disturbance(before, replace(before, power_limit_w={"hall": 1.0}), SETTINGS) is not None
     assert loss(before, ended, SETTINGS, short=False) is None

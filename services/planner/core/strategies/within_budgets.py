@@ -1,6 +1,6 @@
 """Power budgets of sites, kept by every strategy.
 
-Most budgets bind seldom. A strategy therefore decides first as if there were none, at half of its
+Most budgets bind rarely. A strategy therefore decides first as if there were none, at half of its
 time; where that draws too much it decides again. Strategies that follow a rule instead of scores
 may still draw too much: then the answer of `exact` takes the place of theirs.
 """

@@ -61,7 +61,7 @@ def test_a_budget_that_does_not_bind_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_below_idle_power_nothing_runs_there(name: str) -> None:
-    """A budget below idle power leaves the site without segments; the others serve on."""
+    """A budget below idle power leaves the site without segments; the others keep serving."""
     posed = problem(1.0)
     found = REGISTRY[name](posed)
     assert not any(kind.pool.site for kind, n in found.segments.items() if n)
