@@ -314,6 +314,6 @@ def test_a_lower_power_budget_waits_for_nothing() -> None:
     ended = replace(before, power_limit_w={})
     higher = cause(before, ended, SETTINGS)
     assert higher is not None
-    assert not (higher.urgent or higher.needed)
+    assert (higher.urgent, higher.needed) == (False, False)
     assert disturbance(before, replace(before, power_limit_w={"hall": 1.0}), SETTINGS) is not None
     assert loss(before, ended, SETTINGS, short=False) is None
