@@ -39,7 +39,7 @@ _MOST_HEAVIER: Final = 100.0
 """Largest ratio of a waiting request's size to the usual one that is believed."""
 
 _UTILISATION: Final = 0.7
-_LEARN_S: Final = 60.0
+_LEARN_S: Final = 20.0
 """Time over which the attained part of the room is learnt, s."""
 
 _LEAST_S: Final = 2.0
