@@ -80,6 +80,7 @@ OTHERWISE = {
     "gpuagent/node_label.py": "the Kubernetes API, by a pod's own certificate authority; bounded",
     "gpuagent/profiling/profiler/logbook.py": "what it has written itself",
     "gpuagent/worker/generative/prompts.py": "parameters of a request, which has bounds",
+    "gpuagent/worker/generative/llama.py": "its own server's capabilities, over loopback",
     "kit/lock_file.py": "what it has written itself",
     "kit/process/confined.py": "a bounded answer of a confined process",
     "kit/process/confined_child.py": "its parent's call",
