@@ -112,6 +112,8 @@ async def _lead(
         Deposed: Another planner leads.
     """
     tls, servicer = deployment.identity("planner"), PlannerServicer()
+    if reloads is not None:
+        reloads.serve(_USED, _LIVE)
     async with AsyncExitStack() as clients, AsyncExitStack() as stack:
         others = None
         if deployment.planner.standby:
@@ -128,9 +130,10 @@ async def _lead(
         channel = await stack.enter_async_context(
             dial(deployment.carbon.dials, tls, deployment.expected("carbon"))
         )
-        planner = Planner(await InForce.restored(deployment, store), store)
+        planner = Planner(await _in_force(deployment, reloads, store), store)
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)
+            stack.callback(reloads.serve, _USED, _LIVE)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -152,6 +155,15 @@ async def _lead(
             await clients.aclose()  # no call may find the database closed
         await planner.account_writer.save()
         await planner.history.save()
+
+
+async def _in_force(deployment: Deployment, reloads: Reloads | None, store: Store) -> InForce:
+    """Return the deployment at the beginning: its file may have changed while another led."""
+    while True:
+        file = deployment if reloads is None else reloads.deployment
+        restored = await InForce.restored(file, store)
+        if reloads is None or file is reloads.deployment:
+            return restored
 
 
 async def _opened(

@@ -38,6 +38,10 @@ _log = logs.get("predictor")
 
 _SERVICE: Final = DESCRIPTOR.services_by_name["PredictorService"].full_name
 _USED: Final = ("predictor*", "models.*", "tls*", "access*")
+_UNUSED: Final = tuple(
+    f"models.*.{each}"
+    for each in ("slo.*", "demand*", "variants.*.accuracy", "variants.*.profile*")
+)
 _GRACE_S: Final = 1.0
 """Predictions take milliseconds, and open streams would hold up the drain."""
 _MAX_MESSAGE_BYTES: Final = 16 * 2**20
@@ -67,7 +71,7 @@ async def run(
         missing = Mistake("predictor", 0, "required by this service, but missing")
         raise ConfigError(config_path(), [missing])
     if reloads is not None:
-        reloads.serve(_USED)
+        reloads.serve(_USED, _UNUSED)
     tls, access = deployment.identity("predictor"), Access.of(deployment)
     health = HealthServicer()
     models, clock, stats = tuple(deployment.models), RealClock(), PredictionStats()

@@ -389,6 +389,52 @@ def test_the_token_is_the_first_containers_and_the_agent_reads_what_that_wrote(
     assert all(option in help_text for option in first["args"] if option.startswith("--"))
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "value", "restarted"),
+    [
+        ("cpu-values.yaml", "models.digits.slo.latency_s", 0.3, set()),
+        ("cpu-values.yaml", "planner.objective.goals", {"clover": 1}, set()),
+        ("cpu-values.yaml", "planner.strategy", "base", set()),
+        ("cpu-values.yaml", "log_level", "debug", set()),
+        ("cpu-values.yaml", "nodes.cpu-0.cpu.cores", 1, {"cpu-0"}),
+        ("cpu-values.yaml", "planner.max_processes", 2, {"planner"}),
+        ("cpu-values.yaml", "router.max_request_bytes", 2**20, {"router", "batch"}),
+        ("cpu-values.yaml", "carbon.zones.DE.source.kind", "csv", {"carbon"}),
+        ("join-values.yaml", "models.digits.demand_rps", 20, set()),
+        ("join-values.yaml", "models.digits.variants.conv-384.sha256", "0" * 64, {"joined"}),
+        ("join-values.yaml", "join.zone_of_topology", {"eu-west-3a": "FR"}, {"joined"}),
+        (
+            "join-values.yaml",
+            "join.zone_of_topology",
+            {"a": "FR", "b": "PL"},
+            {"joined", "planner"},
+        ),
+    ],
+)
+def test_an_upgrade_restarts_only_pods_whose_service_cannot_take_the_setting_over(
+    name: str, path: str, value: Any, restarted: set[str]
+) -> None:
+    """An objective restarts none: the mounted file is followed."""
+
+    def pods_of(values: Object) -> dict[str, Object]:
+        return {
+            labels.get("cinquefoil.io/node", component): each["spec"]["template"]["metadata"]
+            for each in rendered(values)
+            for component, labels, _ in pods([each])
+            if "template" in each.get("spec", {})
+        }
+
+    values = copy.deepcopy(CASES[name])
+    *parents, last = path.split(".")
+    section = values["config"]
+    for key in parents:
+        section = section.setdefault(key, {})
+    before, section[last] = pods_of(values), value
+    after = pods_of(values)
+
+    assert {each for each in before if before[each] != after[each]} == restarted
+
+
 def test_planners_that_stand_by_have_addresses_of_their_own_and_one_database() -> None:
     objects = objects_of("ha-values.yaml")
     (planner,) = of_kind(objects, "StatefulSet")

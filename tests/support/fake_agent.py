@@ -413,12 +413,20 @@ def reconciler(stub: PlannerServiceAsyncStub) -> Reconciler:
 
 
 @asynccontextmanager
-async def planner(deployment: config.Deployment) -> AsyncIterator[PlannerServiceAsyncStub]:
-    """Run the planner while the block runs, and talk to it."""
+async def planner(
+    deployment: config.Deployment, changed: config.Deployment | None = None
+) -> AsyncIterator[PlannerServiceAsyncStub]:
+    """Run the planner while the block runs, and talk to it.
+
+    Args:
+        deployment: Its file at the start.
+        changed: The same, as it was read again before the planner led; None: as it was.
+    """
     stop = asyncio.Event()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     made: list[Reconciler] = []
     reloads = Reloads(deployment)
+    reloads.deployment = changed or deployment
 
     def make(*arguments: Any) -> Reconciler:
         made.append(Reconciler(*arguments))

@@ -10,7 +10,7 @@ from services.cli.commands.options import DEPLOYMENT, Config, Json, group
 app = group(
     "config",
     "Checks the deployment file and prints its schema; changes settings at run time.\n\n"
-    "A service reads its file again at SIGHUP.",
+    "A service reads its file again at SIGHUP, and when a link on its path leads elsewhere.",
 )
 
 
@@ -100,8 +100,22 @@ async def unset(
 
 
 @app.command()
-async def changed(config: Config = DEPLOYMENT, json: Json = False) -> None:
-    """List the settings that were changed at run time, by whom and when."""
-    from services.cli.plan.settings import show_changed
+async def changed(
+    config: Config = DEPLOYMENT,
+    json: Json = False,
+    yaml: Annotated[
+        bool,
+        typer.Option("--yaml", help="As sections of the deployment file; null: to be removed."),
+    ] = False,
+) -> None:
+    """List the settings that were changed at run time, by whom and when.
 
-    await show_changed(config, as_json=json)
+    For example, to keep them once the database is gone: `cinquefoil config changed --yaml`, put
+    into the deployment file, then `cinquefoil config unset models planner`.
+    """
+    from services.cli.plan.settings import show_changed, show_changed_sections
+
+    if yaml:
+        await show_changed_sections(config)
+    else:
+        await show_changed(config, as_json=json)

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 import yaml
-from google.protobuf.json_format import Parse
+from google.protobuf.json_format import MessageToJson, Parse
 from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2
@@ -18,6 +18,8 @@ from services.cli.console.output import print_json, working
 from services.cli.plan.orders import ORDER_S
 from services.cli.plan.render import proposal
 from services.cli.reasons import say_holds
+from services.kit.config import Deployment
+from services.kit.config.differences import keys_of
 from services.kit.config.loader import load
 
 
@@ -79,3 +81,30 @@ async def show_changed(config: Path, *, as_json: bool) -> None:
         return
     columns = {"setting": "path", "value": "value", "by": "principal", "at (UTC)": "at"}
     Console().print(Messages().table("Changed at run time", answer.settings, columns))
+
+
+async def show_changed_sections(config: Path) -> None:
+    """Print the settings changed at run time as sections of the deployment file."""
+    deployment = load(config)
+    request = planner_pb2.ListChangedSettingsRequest()
+    async with connected(deployment) as clients:
+        answer = await clients.planner.ListChangedSettings(request, timeout=ORDER_S)
+    values = {each.path: json.loads(MessageToJson(each.value)) for each in answer.settings}
+    typer.echo(yaml.safe_dump(sections_of(deployment, values), sort_keys=False), nl=False)
+
+
+def sections_of(deployment: Deployment, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by path as nested sections.
+
+    Args:
+        deployment: The file; models and variants that are removed are its own, or unknown.
+        values: New values by path; None: removed.
+    """
+    known, found = deployment.model_dump(), dict[str, Any]()
+    for path, value in values.items():
+        *parents, last = keys_of(known, path)
+        section = found
+        for key in parents:
+            section = section.setdefault(key, {})
+        section[last] = value
+    return found

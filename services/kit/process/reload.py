@@ -1,8 +1,10 @@
-"""SIGHUP: a service reads its deployment file again."""
+"""A service reads its deployment file again: at SIGHUP, or when a link leads to another file."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable, Collection
+from typing import Final
 
 from services.kit.config import Deployment
 from services.kit.config.differences import differences, matching
@@ -11,6 +13,8 @@ from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
 
 _log = logs.get("reload")
+
+_LINK_POLL_S: Final = 2.0
 
 Apply = Callable[[Deployment], Awaitable[None]]
 """Applies a changed deployment, all of it or, with an error, nothing."""
@@ -33,9 +37,12 @@ class Reloads:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self._started = deployment
+        source = deployment.source
+        self._loaded_from = "" if source is None else os.path.realpath(source)
         self.apply: Apply = _nothing
         self._live: Collection[str] = ()
         self._used: Collection[str] = ()
+        self._serves = asyncio.Event()
 
     def serve(
         self, used: Collection[str], live: Collection[str] = (), apply: Apply = _nothing
@@ -48,6 +55,7 @@ class Reloads:
             apply: Takes them over. ConfigError and ServiceError: the file is refused.
         """
         self._used, self._live, self.apply = used, live, apply
+        self._serves.set()
 
     async def follow_signal(self) -> None:
         """Reload at each SIGHUP, until cancelled."""
@@ -60,6 +68,27 @@ class Reloads:
                 await self.reload()
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
+
+    async def follow_link(self, poll_s: float = _LINK_POLL_S) -> None:
+        """Reload whenever the file's path, which has a symbolic link in it, leads elsewhere.
+
+        A kubelet replaces a mounted ConfigMap so, at once and whole. A file that is edited in
+        place is not followed: it may be half written.
+
+        Args:
+            poll_s: Time between two looks, s.
+        """
+        source = self.deployment.source
+        if source is None:
+            return
+        await self._serves.wait()
+        target = self._loaded_from
+        while True:
+            now = await asyncio.to_thread(os.path.realpath, source)
+            if now != target:
+                target = now
+                await self.reload()
+            await asyncio.sleep(poll_s)
 
     async def reload(self) -> bool:
         """Reload the file and apply its live settings; return whether it was accepted.

@@ -31,7 +31,7 @@ class Run(Protocol):
 
 
 def launch(service: str, run: Run, config: Path | None = None) -> int:
-    """Run one service until SIGTERM or SIGINT; return the exit status. SIGHUP: `Reloads`.
+    """Run one service until SIGTERM or SIGINT; return the exit status. `Reloads`: its file again.
 
     Args:
         service: Name in logs.
@@ -64,7 +64,9 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
         export.NotInstalled: A library that the environment requires is missing.
     """
     logs.configure(service, level=deployment.log_level)
-    logs.get("service").info("settings", settings=shown(deployment))
+    log = logs.get("service")
+    log.info("starts", file=str(deployment.source or ""), digest=deployment.digest)
+    log.debug("settings", settings=shown(deployment))
     collect_rarely()
     descriptors.raise_limit()
     with export.exported(service):
@@ -87,9 +89,11 @@ async def _until_stopped(run: Run, deployment: Deployment) -> None:
     async with asyncio.TaskGroup() as tasks:
         signals = tasks.create_task(serve_until(stop), name="signals")
         reloading = tasks.create_task(reloads.follow_signal(), name="reload")
+        following = tasks.create_task(reloads.follow_link(), name="reload.link")
         watching = tasks.create_task(descriptors.watch(RealClock()), name="descriptors")
         await run(deployment, stop, reloads=reloads)
         stop.set()
         watching.cancel()
         reloading.cancel()
+        following.cancel()
         await signals

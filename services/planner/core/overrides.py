@@ -12,6 +12,7 @@ from pydantic import JsonValue, ValidationError
 
 from cinquefoil.planner.v1.records import ChangedSetting
 from services.kit.config import Deployment, Model, TableProfile
+from services.kit.config.differences import keys_of
 from services.kit.errors import InvalidArgument
 
 MAX_OVERRIDES: Final = 1000
@@ -109,7 +110,7 @@ def _checked(known: Mapping[str, Any], path: str, value: JsonValue) -> tuple[str
     Raises:
         InvalidArgument: There is no such setting, or it cannot be changed so.
     """
-    keys = _keys(known, path)
+    keys = keys_of(known, path)
     if not _allowed(keys, _REMOVED if value is None else _SET):
         raise InvalidArgument.at(
             path,
@@ -137,20 +138,3 @@ def _allowed(keys: Sequence[str], patterns: Iterable[tuple[str, ...]]) -> bool:
         and all(fnmatchcase(key, pattern) for key, pattern in zip(keys, each, strict=True))
         for each in patterns
     )
-
-
-def _keys(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    """Return the keys of a path; names of models may contain dots."""
-    keys: list[str] = []
-    rest, here = path, data
-    while rest:
-        names = [name for name in here if rest == name or rest.startswith(f"{name}.")]
-        if not names:
-            known = ", ".join(here)
-            raise InvalidArgument.at(path, f"no setting {rest!r}; there is {known}"[:500])
-        key = max(names, key=len)
-        keys.append(key)
-        rest = rest[len(key) + 1 :]
-        inner = here[key]
-        here = inner if isinstance(inner, dict) else {}
-    return tuple(keys)

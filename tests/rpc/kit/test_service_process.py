@@ -24,6 +24,7 @@ from tests.support.paths import ROOT
 from tests.support.scripted_service import scripted
 
 if TYPE_CHECKING:
+    from services.kit.config import Deployment
     from tests.conftest import Deploy
 
 
@@ -131,3 +132,37 @@ async def test_settings_that_need_a_restart_are_named(deployment: Deploy, tmp_pa
         ("reloaded", None),
         ("these settings need a restart", ["router.max_attempts"]),
     ]
+
+
+async def test_a_replaced_config_map_is_read_without_a_signal(
+    deployment: Deploy, tmp_path: Path
+) -> None:
+    """A kubelet swaps the link ..data; an edit in place, which may be half written, is not read."""
+    deployment({})
+    sections = yaml.safe_load((tmp_path / "cinquefoil.yaml").read_text())
+    for revision, level in (("..1", "info"), ("..2", "debug")):
+        (tmp_path / revision).mkdir()
+        text = yaml.safe_dump({**sections, "log_level": level})
+        (tmp_path / revision / "mounted.yaml").write_text(text)
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "mounted.yaml").symlink_to("..data/mounted.yaml")
+    taken: asyncio.Queue[str] = asyncio.Queue()
+
+    async def apply(changed: Deployment) -> None:
+        taken.put_nowait(changed.log_level)
+
+    reloads = Reloads(load(tmp_path / "mounted.yaml"))
+    following = asyncio.create_task(reloads.follow_link(poll_s=0.01))
+    (tmp_path / "new").symlink_to("..2")
+    (tmp_path / "new").replace(tmp_path / "..data")
+    reloads.serve((), (), apply)  # it changed before the service could take it over
+    async with asyncio.timeout(20):
+        assert await taken.get() == "debug"
+    with (tmp_path / "..2" / "mounted.yaml").open("a") as file:
+        file.write("log_level")
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+    following.cancel()
+
+    assert taken.empty()
+    assert reloads.deployment.log_level == "debug"

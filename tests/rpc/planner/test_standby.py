@@ -89,6 +89,21 @@ async def test_a_planner_that_cannot_write_stands_by_until_it_can(
     assert listening == 1  # its clients stay connected as it begins to lead
 
 
+async def test_a_planner_that_waited_leads_by_the_file_as_it_is_now(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """A file that was read again while another planner led counts, not that of the start."""
+    settings = deployment(tmp_path, grid.port)
+    model = settings.models["digits"]
+    slo = model.slo.model_copy(update={"latency_s": 0.3})
+    models = {"digits": model.model_copy(update={"slo": slo})}
+    changed = settings.model_copy(update={"models": models})
+    async with planner(settings, changed) as stub, living(Agent("node-a", ("GPU-1",)), stub):
+        seen = await active(stub, 1)
+
+    assert seen.routing.models[0].slo_latency_s == 0.3
+
+
 async def test_a_planner_that_begins_reads_the_plan_in_force_once(
     tmp_path: Path, grid: Grid
 ) -> None:

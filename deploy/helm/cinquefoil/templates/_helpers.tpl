@@ -132,6 +132,43 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- toYaml (mergeOverwrite (deepCopy .Values.config) $set) }}
 {{- end }}
 
+{{/* Settings whose change restarts a component's pods; all others are read while it runs: {root, component, node}. */}}
+{{- define "cinquefoil.restarting" -}}
+{{- $config := include "cinquefoil.config" .root | fromYaml -}}
+{{- $nodes := $config.nodes | default dict -}}
+{{- $found := omit $config "models" "nodes" "join" "log_level" -}}
+{{- $read := dict "planner" (list "carbon.replay") "batch" (list "router.http_listen" "router.max_request_bytes") -}}
+{{- range $service := list "carbon" "planner" "router" "predictor" "batch" "console" }}
+  {{- if and (hasKey $found $service) (ne $service $.component) }}
+    {{- $section := get $found $service }}
+    {{- $kept := pick $section "listen" "address" }}
+    {{- range $path := get $read $.component | default list }}
+      {{- $key := trimPrefix (printf "%s." $service) $path }}
+      {{- if and (ne $key $path) (hasKey $section $key) }}{{ $_ := set $kept $key (get $section $key) }}{{ end }}
+    {{- end }}
+    {{- $_ := set $found $service $kept }}
+  {{- end }}
+{{- end }}
+{{- if eq .component "planner" }}
+  {{- $_ := set $found "planner" (omit $config.planner "objective" "strategy") }}
+  {{- $zones := concat (values (dig "zone_of_topology" dict ($config.join | default dict))) (list (dig "zone" "" ($config.join | default dict))) }}
+  {{- range $nodes }}{{ $zones = append $zones .zone }}{{ end }}
+  {{- $_ := set $found "zones" ($zones | uniq | sortAlpha) }}
+{{- else if eq .component "predictor" }}
+  {{- range $name, $model := $config.models }}
+    {{- range $variant, $of := $model.variants }}{{ $_ := set $found (printf "models.%s.%s" $name $variant) ($of.runtime | default dict) }}{{ end }}
+  {{- end }}
+{{- else if eq .component "agent" }}
+  {{- $_ := set $found "place" (ternary $config.join (get $nodes .node) (eq .node "joined")) }}
+  {{- if .root.Values.models.fetch }}
+    {{- range $name, $model := $config.models }}
+      {{- range $variant, $of := $model.variants }}{{ $_ := set $found (printf "models.%s.%s" $name $variant) (pick $of "uri" "sha256") }}{{ end }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
 {{/* What every pod has: {root, component}. */}}
 {{- define "cinquefoil.podMetadata" -}}
 labels:
@@ -140,7 +177,7 @@ labels:
   cinquefoil.io/node: {{ . }}
   {{- end }}
 annotations:
-  checksum/config: {{ include "cinquefoil.config" .root | sha256sum }}
+  checksum/config: {{ include "cinquefoil.restarting" . | sha256sum }}
   {{- with (get .root.Values .component | default dict).podAnnotations }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- end }}
 
