@@ -24,7 +24,7 @@ from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.http.client import HttpClient
-from services.kit.process import metrics
+from services.kit.process import metrics, systemd
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, dial, serving
 
@@ -73,7 +73,7 @@ async def run(
     if reloads is not None:
         reloads.serve(_USED)
     tls, access, clock = deployment.identity("batch"), Access.of(deployment), RealClock()
-    health = HealthServicer()
+    health = HealthServicer(systemd.ready)
     contents = Contents(str(settings.files), int(settings.min_free_mib * _MIB))
     await contents.prepare()
     async with AsyncExitStack() as held:

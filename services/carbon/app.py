@@ -18,7 +18,7 @@ from services.carbon.sources.factory import build
 from services.carbon.sources.live.client import http_client
 from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.config import Carbon, Deployment
-from services.kit.process import metrics
+from services.kit.process import metrics, systemd
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, serving
 
@@ -55,7 +55,7 @@ async def run(
     now = datetime.now(UTC) if clock is None else clock.now()
     start, sources = await asyncio.to_thread(build, settings, now)
     clock = clock or _clock(settings, start)
-    health = HealthServicer()
+    health = HealthServicer(systemd.ready)
     async with http_client() as client:
         live = await asyncio.to_thread(lambda: tuple(live_feeds(settings, sources, client, start)))
         monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())

@@ -20,7 +20,7 @@ from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
 from services.kit.lock_file import LockFile
-from services.kit.process import metrics
+from services.kit.process import metrics, systemd
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, dial, serving
 
@@ -116,7 +116,7 @@ async def _served(
     governors = agent.clock_loop.governors
     collector = AgentCollector(agent.node, agent.accounts, agent.drift, governors)
     tls, access = deployment.identity("agent", place.name), Access.of(deployment)
-    health = HealthServicer()
+    health = HealthServicer(systemd.ready)
     async with (
         metrics.exposed(
             place.settings.metrics,

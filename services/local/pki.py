@@ -7,6 +7,7 @@ authority lies on the disk of a machine that serves.
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -113,7 +114,9 @@ class Authority:
             )
             .sign(key, hashes.SHA256())
         )
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Services' users pass through it to their own folders; they can neither list nor read it.
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o711)
         _write(folder / "ca.key", _pem(key), 0o600)
         _write(folder / "ca.crt", certificate.public_bytes(_PEM), 0o644)
         return cls(folder, trust_domain)
@@ -151,6 +154,8 @@ class Authority:
         )
         folder = self._folder / (identity.place or f"{identity.role}/{identity.name}")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder.parent != self._folder:
+            folder.parent.chmod(0o711)
         _write(folder / "tls.key", _pem(key), 0o600)
         _write(folder / "ca.crt", self._certificate.public_bytes(_PEM), 0o644)
         _write(folder / "tls.crt", certificate.public_bytes(_PEM), 0o644)
@@ -255,5 +260,9 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that belongs to its folder's owner: root renews what a service's user reads."""
     with replacing(path, mode=mode) as draft:
         draft.write_bytes(data)
+        owner, mine = path.parent.stat(), draft.stat()
+        if (owner.st_uid, owner.st_gid) != (mine.st_uid, mine.st_gid):
+            os.chown(draft, owner.st_uid, owner.st_gid)

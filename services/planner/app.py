@@ -19,7 +19,7 @@ from services.kit.backoff import Backoff
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.errors import Cancelled, Unavailable, leaves
-from services.kit.process import metrics
+from services.kit.process import metrics, systemd
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
 from services.kit.telemetry import logs
@@ -80,7 +80,7 @@ async def run(
     """
     sys.setswitchinterval(_SWITCH_S)
     tls, access = deployment.identity("planner"), Access.of(deployment)
-    health = HealthServicer()
+    health = HealthServicer(systemd.ready)
     async with metrics.exposed(
         deployment.planner.metrics,
         service="planner",
@@ -124,6 +124,7 @@ async def _lead(
             server = await clients.enter_async_context(
                 _served(deployment, servicer, scaler, health)
             )
+            systemd.ready("stands by")
         store = await _opened(stack, deployment, stop)
         if store is None:
             return

@@ -18,7 +18,7 @@ from services.kit.config import (
 )
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition, Unavailable
-from services.kit.process import metrics
+from services.kit.process import metrics, systemd
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, serving
 from services.kit.telemetry import logs
@@ -73,7 +73,7 @@ async def run(
     if reloads is not None:
         reloads.serve(_USED, _UNUSED)
     tls, access = deployment.identity("predictor"), Access.of(deployment)
-    health = HealthServicer()
+    health = HealthServicer(systemd.ready)
     models, clock, stats = tuple(deployment.models), RealClock(), PredictionStats()
     cache = SemanticCache(models, settings.cache, SIZE)
     lengths = await asyncio.to_thread(_length_models, settings, models)

@@ -19,6 +19,7 @@ from services.kit import config
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.http.client import HttpClient
+from services.kit.process import systemd
 from services.kit.process.memory import keep_large_blocks
 from services.kit.process.metrics import exposed
 from services.kit.process.reload import Reloads
@@ -95,7 +96,7 @@ async def run_one(
     settings, identity = deployment.router, deployment.identity("router")
     trusted = deployment.access and deployment.access.tokens
     tokens = TokenVerifier(trusted) if trusted else None
-    access, health = Access.of(deployment, tokens), HealthServicer()
+    access, health = Access.of(deployment, tokens), HealthServicer(systemd.ready)
     router = _Router(deployment)
     registry = router.metrics()
     if reloads is not None:

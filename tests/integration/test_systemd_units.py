@@ -74,6 +74,16 @@ def test_a_unit_runs_a_command_as_a_user_of_its_own(name: str) -> None:
     assert sorted(users) == NAMES
 
 
+def test_services_report_when_they_have_started_and_reload_without_procps() -> None:
+    """Only `models fetch`, which ends by itself, is not looked after."""
+    reporting = {name for name in NAMES if setting(name, "Type") == "notify"}
+    shared = (UNITS / "cinquefoil-.service.d/hardening.conf").read_text()
+
+    assert reporting == {*NAMES} - {"cinquefoil-models"}
+    assert all(int(setting(name, "WatchdogSec")) >= 30 for name in reporting)
+    assert 'ExecReload=/bin/sh -c "kill -HUP ${MAINPID}"' in shared
+
+
 def test_the_example_keeps_state_where_its_unit_may_write() -> None:
     deployment = load(UNITS / "cinquefoil.yaml")
     assert deployment.join is not None

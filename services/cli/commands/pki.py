@@ -49,11 +49,17 @@ def issue(  # noqa: PLR0913, PLR0917 - one argument per option of the command
     host: Annotated[
         list[str] | None, typer.Option(help="DNS name or IP address it is dialled by.")
     ] = None,
+    to: Annotated[
+        str, typer.Option(help="Folder below the authority's. Empty: the role's and the name's.")
+    ] = "",
     folder: Folder = PKI,
     days: Days = 90,
     trust_domain: TrustDomain = "cinquefoil",
 ) -> None:
-    """Issue one certificate, for example `pki issue client batch-jobs`."""
+    """Issue one certificate, for example `pki issue client batch-jobs`.
+
+    That of a second router, on another machine: `pki issue router --host 10.0.0.9 --to router-2`.
+    """
     import re
     from typing import get_args
 
@@ -64,6 +70,8 @@ def issue(  # noqa: PLR0913, PLR0917 - one argument per option of the command
         raise typer.BadParameter(f"must be one of {', '.join(get_args(Role))}", param_hint="ROLE")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}|", name):
         raise typer.BadParameter("must be letters, digits, '.', '_' and '-'", param_hint="NAME")
-    identity = Identity(role, name, tuple(host or ()))
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}|", to):
+        raise typer.BadParameter("must be letters, digits, '.', '_' and '-'", param_hint="--to")
+    identity = Identity(role, name, tuple(host or ()), place=to)
     written = Authority(folder.absolute(), trust_domain).issue(identity, days)
     typer.echo(f"{identity.spiffe_id(trust_domain)} {written}")

@@ -14,6 +14,7 @@ from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
 from services.kit.http.server import serving_http
 from services.kit.net import is_loopback, split_address
+from services.kit.process import systemd
 from services.kit.process.reload import Reloads
 from services.kit.telemetry import logs
 
@@ -61,4 +62,5 @@ async def serve(
         max_connections=_MAX_CONNECTIONS,
         grace_s=_GRACE_S,
     ):
+        systemd.ready()
         await stop.wait()

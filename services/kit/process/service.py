@@ -14,6 +14,7 @@ from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, config_path, load
 from services.kit.errors import ServiceError, leaves
+from services.kit.process import systemd
 from services.kit.process.memory import collect_rarely
 from services.kit.process.reload import Reloads
 from services.kit.rpc import serve_until
@@ -70,7 +71,7 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
     collect_rarely()
     descriptors.raise_limit()
     with export.exported(service):
-        uvloop.run(_until_stopped(run, deployment))
+        uvloop.run(_until_stopped(run, deployment, systemd.adopt()))
 
 
 def shown(deployment: Deployment) -> dict[str, Any]:
@@ -84,15 +85,17 @@ def shown(deployment: Deployment) -> dict[str, Any]:
     )
 
 
-async def _until_stopped(run: Run, deployment: Deployment) -> None:
+async def _until_stopped(run: Run, deployment: Deployment, watchdog_s: float) -> None:
     stop, reloads = asyncio.Event(), Reloads(deployment)
     async with asyncio.TaskGroup() as tasks:
         signals = tasks.create_task(serve_until(stop), name="signals")
         reloading = tasks.create_task(reloads.follow_signal(), name="reload")
         following = tasks.create_task(reloads.follow_link(), name="reload.link")
+        living = tasks.create_task(systemd.live(stop, watchdog_s), name="systemd")
         watching = tasks.create_task(descriptors.watch(RealClock()), name="descriptors")
         await run(deployment, stop, reloads=reloads)
         stop.set()
+        living.cancel()
         watching.cancel()
         reloading.cancel()
         following.cancel()

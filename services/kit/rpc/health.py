@@ -5,7 +5,7 @@ leaves, and lets watchers hold up a drain.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -32,16 +32,24 @@ _WATCHES_EACH: Final = 16  # of one connection
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):
-    """The health of each service by name; "" is the whole server."""
+    """The health of each service by name; "" is the whole server.
 
-    def __init__(self) -> None:
+    Args:
+        ready: Called whenever the whole server begins to serve.
+    """
+
+    def __init__(self, ready: Callable[[], None] = lambda: None) -> None:
+        self._ready = ready
         serving = health_pb2.HealthCheckResponse.SERVING
         self._statuses = Broadcast[Mapping[str, int]]({LIVENESS: serving})
         self._watches = Counter[str]()  # by connection
 
     def set(self, statuses: Mapping[str, int]) -> None:
         """Set the health of the services named; without effect once draining."""
+        before = self.ready
         self._statuses.publish({**self._statuses.value, **statuses})
+        if self.ready and not before:
+            self._ready()
 
     def begin(self) -> None:
         """Take statuses again after a drain: another server of the process begins."""

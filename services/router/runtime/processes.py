@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from services.kit.backoff import Backoff
 from services.kit.config import Deployment
 from services.kit.net import address_of, bound_socket, split_address
-from services.kit.process import service
+from services.kit.process import service, systemd
 from services.kit.process.reload import Reloads
 from services.kit.telemetry import logs
 
@@ -70,6 +70,7 @@ async def run_several(
         http = settings.http_listen and stack.enter_context(shared_port(settings.http_listen))
 
         def all_served() -> None:
+            systemd.ready()
             if started is not None:
                 started(split_address(address)[1])
 

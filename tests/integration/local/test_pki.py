@@ -1,5 +1,7 @@
 """The authority for trying mutual TLS."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,36 @@ def test_without_an_authority_nothing_is_issued_and_the_way_is_shown(tmp_path: P
     (tmp_path / "ca.key").write_text("damaged")
     with pytest.raises(FailedPrecondition, match="cannot be read"):
         Authority(tmp_path, "example")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_a_service_s_user_reads_its_own_certificate_also_renewed_and_no_other(
+    tmp_path: Path,
+) -> None:
+    """Root makes and renews them; each folder was given to its service's user."""
+    stranger = 65534
+    for each in (tmp_path, *list(tmp_path.parents)[:2]):  # pytest's own
+        each.chmod(0o711)
+    folder = Authority.made(tmp_path / "pki", "example").issue(Identity("agent", "rack-7"), days=1)
+    for each in (folder, *folder.iterdir()):
+        os.chown(each, stranger, stranger)
+    Authority(tmp_path / "pki", "example").issue(Identity("agent", "rack-7"), days=1)
+
+    def readable(path: Path) -> bool:
+        command = ["setpriv", f"--reuid={stranger}", f"--regid={stranger}", "--clear-groups", "cat"]
+        return subprocess.run([*command, path], capture_output=True, check=False).returncode == 0
+
+    assert readable(folder / "tls.key")
+    assert readable(folder / "ca.crt")
+    assert not readable(tmp_path / "pki" / "ca.key")
+
+
+def test_a_second_server_of_a_role_has_a_certificate_of_its_own(tmp_path: Path) -> None:
+    """The same identity at another host, beside the first one's."""
+    authority = Authority.made(tmp_path, "example")
+    first = authority.issue(Identity("router", hosts=("a",)), days=1)
+    before = (first / "tls.crt").read_bytes()
+    second = authority.issue(Identity("router", hosts=("b",), place="router-2"), days=1)
+
+    assert second == tmp_path / "router-2"
+    assert (first / "tls.crt").read_bytes() == before
