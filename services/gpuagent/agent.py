@@ -12,6 +12,7 @@ from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.terms import Terms
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
+from services.gpuagent.devices.board_limits import BoardLimits
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.hardware import Hardware, may_switch_mig_mode, permissions_of
 from services.gpuagent.devices.mig_mode import MigModes
@@ -22,6 +23,7 @@ from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.node_place import NodePlace
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.planner_link.uplink import ReportOutbox, Uplink
+from services.gpuagent.power_cap.loop import PowerCap
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.reservations import Reservations
@@ -91,6 +93,7 @@ class Agent:
             unsaved=lambda: accounts.unsaved,
             refused=node.device.refused,
             doubtful=accounts.doubtful,
+            capped=lambda: self.power_cap.conditions(),  # noqa: PLW0108  # it is made later
         )
         self.gpu_loss_watch = GpuLossWatch(node, frozenset(hardware.gpu_counters))
         self.reservations = reservations = Reservations(node, self.transactions)
@@ -107,6 +110,14 @@ class Agent:
             promised=promises(deployment),
             scale_out=outbox.scale_out,
             reserved=lambda: reservations.gpus,
+        )
+        self.power_cap = PowerCap(
+            node=node,
+            gpus=tuple(hardware.gpus),
+            power_w=lambda: {uuid: each.power_w for uuid, each in accounts.list().items()},
+            boards=BoardLimits(
+                node.device, folder / "power_limits.json", allowed=settings.may_limit_power
+            ),
         )
         self.report = NodeReport(
             node,
@@ -156,6 +167,7 @@ class Agent:
         """Take over the workers and clocks of an agent before this one; undo its last change."""
         await self.terms.load()
         await self.node.clocks.restore()
+        await self.power_cap.begin()
         await self.node.segments.adopt(self.actions.worker_config)
         if self.transactions.permissions.granted:
             await self.transactions.repair()
@@ -184,7 +196,14 @@ class Agent:
         Where other nodes can take them over, segments are moved there first.
         """
         segments, clocks = self.node.segments, self.node.clocks
-        uplink = Uplink(planner, self.outbox, self.report, self.transactions, self.terms)
+        uplink = Uplink(
+            planner,
+            self.outbox,
+            self.report,
+            self.transactions,
+            self.terms,
+            self.power_cap.set_share,
+        )
         every = self.node.every
         loops = (
             ("agent.accounts", every(NodeAccounts.PERIOD_S, self.accounts.read)),
@@ -192,6 +211,7 @@ class Agent:
             ("agent.gpu_loss_watch", every(GpuLossWatch.PERIOD_S, self.gpu_loss_watch.look)),
             ("agent.mps", segments.sharing.run(segments.rest)),
             ("agent.clocks", self.clock_loop.run()),
+            ("agent.power_cap", every(PowerCap.PERIOD_S, self.power_cap.look)),
             ("agent.drift", every(DriftWatch.PERIOD_S, self.drift.look)),
             ("agent.conditions", every(NodeConditions.PERIOD_S, self._look)),
             *self.wall_power.loops(),
@@ -205,6 +225,7 @@ class Agent:
                 await self._hand_over(uplink)
                 await segments.stop_all(DRAIN_S)
                 await clocks.release()
+                await self.power_cap.boards.release()
             for task in background:
                 task.cancel()
         await self.accounts.read()

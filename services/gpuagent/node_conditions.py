@@ -40,6 +40,7 @@ class NodeConditions:
         unsaved: Returns why state cannot be written; "": it can.
         refused: Returns the queries that drivers refuse, by GPU, each with their words.
         doubtful: Returns what is wrong with GPUs' meters.
+        capped: Returns the conditions of a power budget that the agent keeps.
         found: Present conditions.
     """
 
@@ -53,6 +54,7 @@ class NodeConditions:
     unsaved: Callable[[], str] = lambda: ""
     refused: Callable[[], Mapping[str, Mapping[str, str]]] = dict
     doubtful: Callable[[], Mapping[str, str]] = dict
+    capped: Callable[[], Iterable[Condition]] = tuple
     found: tuple[Condition, ...] = ()
     _provider: str | None = None
 
@@ -63,7 +65,11 @@ class NodeConditions:
             digests: Whether to compare models' files with their SHA-256, which reads each once.
         """
         find = partial(self._find, digests=digests)
-        found = (*await asyncio.to_thread(lambda: tuple(find())), *self._fixed_batches())
+        found = (
+            *await asyncio.to_thread(lambda: tuple(find())),
+            *self._fixed_batches(),
+            *self.capped(),
+        )
         if found != self.found:
             self.found = found
             self.changed()

@@ -54,6 +54,7 @@ EFFECTS: Final[Mapping[ConditionKind, Effect]] = {
     ConditionKind.PARKED: Effect.WAITS,
     ConditionKind.POWER_LIMITED: Effect.DEGRADES,
     ConditionKind.POWER_BELOW_IDLE: Effect.DEGRADES,
+    ConditionKind.POWER_CAPPED: Effect.DEGRADES,
 }
 """By kind; a kind that only a newer service knows has none."""
 
@@ -90,6 +91,7 @@ _COMMANDS: Final[Mapping[ConditionKind, str]] = {
     ConditionKind.MAINTENANCE: "plan dry-run --apply",
     ConditionKind.PARKED: "config set models.{0}.demand_min_rps=RPS",
     ConditionKind.POWER_LIMITED: "plan explain",
+    ConditionKind.POWER_CAPPED: "plan explain",
     ConditionKind.POWER_BELOW_IDLE: "config set sites.{0}.power_budget_w=WATTS",
 }
 """Arguments of `cinquefoil` that end a condition, or show what does; {0}: the subject's name."""

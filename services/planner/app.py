@@ -42,7 +42,7 @@ Python's 5 ms would be waited again and again (docs/scaling.md)."""
 _GRACE_S = 2.0
 _AGAIN_S = 0.2
 _MAX_MESSAGE_BYTES = 4 * 2**20  # a node's inventory, a plan to compare with
-_LIVE = ("models.*", "nodes.*", "join*", "planner.objective.*", "planner.strategy")
+_LIVE = ("models.*", "nodes.*", "join*", "planner.objective.*", "planner.strategy", "sites*")
 _USED = (
     "planner.*",
     "carbon.listen",
@@ -244,6 +244,7 @@ async def _work(
                 ("reconciler", planner.reconciler.run()),
                 ("membership", planner.membership.keep()),
                 ("waiting", planner.waiting.keep()),
+                ("site_power", planner.site_power.keep()),
                 *broker,
             )
         ]

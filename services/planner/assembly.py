@@ -21,6 +21,7 @@ from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
 from services.planner.control.serving_policies import ServingPolicies
+from services.planner.control.site_power import SitePower
 from services.planner.control.waiting_releases import WaitingReleases
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
@@ -83,6 +84,7 @@ class Planner:
         self.reconciler = Reconciler(state, environment, account_writer, self.publisher)
         work = WaitingWork(state, lambda: self.publisher.shares)
         self.waiting = WaitingReleases(work, store, self.publisher)
+        self.site_power = SitePower(state, self.agents, self.waiting.hold)
         self.queries = Queries(state, store, account_writer, self.reconciler, work)
         self.changes = DeploymentChanges(now, store, clock, self.use)
 

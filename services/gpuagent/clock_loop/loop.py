@@ -61,7 +61,8 @@ class ClockLoop:
             return  # a further GPU of a segment on several: the first one's governor sets its clock
         held = {uuid for each in running for uuid in gpus_of(each.spec)} | {gpu_uuid}
         counts = {self.promised(each.config): _counts_of(each) for each in running}
-        governor.look(self.node.clock.monotonic(), ceiling_mhz, counts)
+        highest_mhz = self.node.clocks.ceiling_mhz(gpu_uuid)  # a power budget may be below the plan
+        governor.look(self.node.clock.monotonic(), highest_mhz, counts)
         if gpu_uuid in self.reserved():
             governor.start_again()
         if governor.scale_out is not None:

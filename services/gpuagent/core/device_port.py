@@ -35,6 +35,22 @@ class MeterReading:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerLimits:
+    """A board's power limit, W.
+
+    Attributes:
+        least_w, most_w: Constraints of the board.
+        default_w: Limit after a restart.
+        now_w: Limit in force.
+    """
+
+    least_w: float
+    most_w: float
+    default_w: float
+    now_w: float
+
+
+@dataclass(frozen=True, slots=True)
 class Permissions:
     """Permission of the agent to change its node, not only to read it.
 

@@ -39,6 +39,7 @@ class ClockLocks:
         self._allowed = allowed
         self._held_mhz: dict[str, int] = {}
         self._lowered_mhz: dict[str, int] = {}  # 0: by an agent before this one
+        self._capped_mhz: dict[str, int] = {}  # for a power budget: above all others
         self._releasing = False
         self._writing = asyncio.Lock()
         self._gpus: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -50,7 +51,18 @@ class ClockLocks:
 
     def in_force_mhz(self, gpu_uuid: str) -> int:
         """Return the clock that a GPU is held at, by a plan or below it; 0: none."""
+        return self._within_cap(gpu_uuid, self._uncapped_mhz(gpu_uuid))
+
+    def ceiling_mhz(self, gpu_uuid: str) -> int:
+        """Return the highest clock that a plan and a power budget leave a GPU; 0: its own."""
+        return self._within_cap(gpu_uuid, self._held_mhz.get(gpu_uuid, 0))
+
+    def _uncapped_mhz(self, gpu_uuid: str) -> int:
         return self._lowered_mhz.get(gpu_uuid, 0) or self._held_mhz.get(gpu_uuid, 0)
+
+    def _within_cap(self, gpu_uuid: str, clock_mhz: int) -> int:
+        cap_mhz = self._capped_mhz.get(gpu_uuid, 0)
+        return min(clock_mhz or cap_mhz, cap_mhz) if cap_mhz else clock_mhz
 
     def check(self) -> None:
         """Refuse an agent that may not hold clocks.
@@ -128,10 +140,37 @@ class ClockLocks:
             first = (held_mhz, clock_mhz or before_mhz)
             await self._change(action, first, (held_mhz, clock_mhz or None))
 
+    async def cap(self, gpu_uuid: str, clock_mhz: int) -> None:
+        """Keep a GPU at or below a clock, whatever a plan or the clock loop says.
+
+        Args:
+            gpu_uuid: The GPU.
+            clock_mhz: The clock; 0: no cap.
+
+        Raises:
+            ServiceError: The driver does not; the cap is as before.
+        """
+        self.check()
+        async with self._gpus[gpu_uuid]:
+            before_mhz = self._capped_mhz.get(gpu_uuid)
+            if self._releasing or clock_mhz == (before_mhz or 0):
+                return
+            _note(self._capped_mhz, gpu_uuid, clock_mhz or before_mhz)
+            try:
+                await self._save()
+                _note(self._capped_mhz, gpu_uuid, clock_mhz or None)
+                await self._apply(LockClock(gpu_uuid, self._uncapped_mhz(gpu_uuid)))
+            except ServiceError:
+                _note(self._capped_mhz, gpu_uuid, before_mhz)
+                raise
+            await self._save()
+
     async def release(self) -> None:
         """Give every clock back and lower none any more, as the agent does when it ends."""
         self._releasing = True
-        for gpu_uuid in self._held_mhz.keys() | self._lowered_mhz.keys():
+        capped = self._capped_mhz.keys()
+        self._capped_mhz = {}
+        for gpu_uuid in self._held_mhz.keys() | self._lowered_mhz.keys() | capped:
             await self._give_back(gpu_uuid)
 
     async def _change(
@@ -158,7 +197,8 @@ class ClockLocks:
                 await self._write(gpu_uuid, 0, None)
 
     async def _apply(self, action: LockClock) -> None:
-        uuid, clock_mhz = action.gpu_uuid, action.clock_mhz
+        uuid = action.gpu_uuid
+        clock_mhz = self._within_cap(uuid, action.clock_mhz)
         if clock_mhz:
             await self._device.call(lambda d: d.lock_clock(uuid, clock_mhz))
         else:
@@ -180,21 +220,25 @@ class ClockLocks:
         _note(self._lowered_mhz, gpu_uuid, lowered_mhz)
         if before == (self._held_mhz, set(self._lowered_mhz)):
             return
+        try:
+            await self._save()
+        except Unavailable as error:
+            if held_mhz or lowered_mhz is not None:
+                _note(self._held_mhz, gpu_uuid, noted[0])
+                _note(self._lowered_mhz, gpu_uuid, noted[1])
+                raise
+            # On disk as held: the next agent gives it back once more, which changes nothing.
+            _log.warning("the file has clocks that are held no more", why=error.message)
+
+    async def _save(self) -> None:
+        """Write down what is held, lowered or capped; errors as for `_write`."""
         async with self._writing:  # GPUs are held at the same time; the file is one
             data = {
                 "version": VERSION,
                 "held_mhz": dict(self._held_mhz),
-                "lowered": sorted(self._lowered_mhz),
+                "lowered": sorted(self._lowered_mhz.keys() | self._capped_mhz.keys()),
             }
-            try:
-                await asyncio.to_thread(write_json, self._path, data)
-            except Unavailable as error:
-                if held_mhz or lowered_mhz is not None:
-                    _note(self._held_mhz, gpu_uuid, noted[0])
-                    _note(self._lowered_mhz, gpu_uuid, noted[1])
-                    raise
-                # On disk as held: the next agent gives it back once more, which changes nothing.
-                _log.warning("the file has clocks that are held no more", why=error.message)
+            await asyncio.to_thread(write_json, self._path, data)
 
 
 def _parsed(data: dict[str, Any]) -> tuple[dict[str, int], tuple[str, ...]]:

@@ -19,6 +19,7 @@ from services.gpuagent.core.device_port import (
     NO_METER,
     MeterReading,
     Permissions,
+    PowerLimits,
 )
 from services.gpuagent.core.gpu_info import GpuInfo, GpuReading, SliceReading
 from services.gpuagent.devices.nvml import reading
@@ -261,6 +262,32 @@ class NvmlGpus:
         handle = self._changeable(gpu_uuid)
         with translated(f"unlock the clock of {gpu_uuid}"):
             pynvml.nvmlDeviceResetGpuLockedClocks(handle)
+
+    def power_limits_w(self, gpu_uuid: str) -> PowerLimits:
+        """Return a GPU's power limit, and what it may be set to.
+
+        Raises:
+            FailedPrecondition: The GPU has no power limit.
+        """
+        handle = self._handle(gpu_uuid)
+        with translated(f"read the power limit of {gpu_uuid}"):
+            least_mw, most_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+            default_mw = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
+            now_mw = pynvml.nvmlDeviceGetPowerManagementLimit(handle)
+        return PowerLimits(*(1e-3 * mw for mw in (least_mw, most_mw, default_mw, now_mw)))
+
+    def limit_power(self, gpu_uuid: str, limit_w: float) -> float:
+        """Set a GPU's power limit within the board's constraints; return what it then has, W.
+
+        Raises:
+            FailedPrecondition: The GPU has no power limit.
+        """
+        handle = self._changeable(gpu_uuid)
+        with translated(f"limit the power of {gpu_uuid}"):
+            least_mw, most_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+            limit_mw = min(max(round(1e3 * limit_w), least_mw), most_mw)
+            pynvml.nvmlDeviceSetPowerManagementLimit(handle, limit_mw)
+            return 1e-3 * float(pynvml.nvmlDeviceGetPowerManagementLimit(handle))
 
     # ---- helpers
 

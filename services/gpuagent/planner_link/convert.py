@@ -1,5 +1,6 @@
 """The agent's values <-> protobuf."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -213,3 +214,9 @@ _FIELDS: Final[Mapping[type[Action], str]] = {
     StopSegment: "stop_segment",
 }
 """Fields of `Action` by what they hold."""
+
+
+def power_share(message: planner_pb2.PowerShare) -> tuple[float, str]:
+    """Return the most power of a node's devices, W (infinite: any), and the setting it is from."""
+    known = message.HasField("limit_w") and not math.isnan(message.limit_w)
+    return max(message.limit_w, 0.0) if known else math.inf, message.setting

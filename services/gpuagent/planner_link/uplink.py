@@ -99,6 +99,7 @@ class Uplink:
         report: The node and its energy.
         transactions: Carry out the planner's steps.
         terms: Admits steps of the planner that leads.
+        cap_power: Takes the most power that the devices may draw, W, and the setting it is from.
     """
 
     planner: PlannerServiceAsyncStub
@@ -106,6 +107,7 @@ class Uplink:
     report: NodeReport
     transactions: Transactions
     terms: TermJournal
+    cap_power: Callable[[float, str], None]
     _stream: int = 0
     _joined: bool = False
     _released: bool = False
@@ -145,6 +147,9 @@ class Uplink:
                     connected()
                     if response.released:
                         self._released = self.report.reservations.leaving
+                        continue
+                    if response.HasField("power_share"):
+                        self.cap_power(*convert.power_share(response.power_share))
                         continue
                     step = response.step
                     execute(self._execute(step, self._stream), name=f"step {step.step_id}")

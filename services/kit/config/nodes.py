@@ -120,6 +120,8 @@ class Node(Endpoint):
         allow_mig_mode: Whether the agent may enable MIG mode on an idle GPU. None: of simulated
             ones. False: these stay whole, as segments on several GPUs need them.
         allow_clocks: Whether the agent may lock SM clocks (always for simulated GPUs).
+        allow_power_limits: Whether the agent may set GPUs' power limits, where lower clocks do not
+            keep a site's power budget (always for simulated GPUs); they are given back.
         clock_loop: "miad": the agent lowers SM clocks below the plan's while requests meet the
             SLO; it must be allowed to lock clocks. "off": only plans set clocks.
         clock_floor: Minimum clock of that loop over a GPU's highest. From a half, one doubling
@@ -148,6 +150,7 @@ class Node(Endpoint):
     worker_user: Annotated[str, Field(pattern=r"^[a-z0-9_][a-z0-9_.-]{0,31}$")] | None = None
     allow_mig_mode: bool | None = None
     allow_clocks: bool = False
+    allow_power_limits: bool = False
     clock_loop: Annotated[Literal["off", "miad"], BeforeValidator(_yaml_off)] = "off"
     clock_floor: ClockRatio = 0.5
     orphan_timeout_s: Positive = 60.0
@@ -168,8 +171,16 @@ class Node(Endpoint):
         """True if the agent may lock SM clocks."""
         return self.controlled and (self.simulated is not None or self.allow_clocks)
 
+    @property
+    def may_limit_power(self) -> bool:
+        """True if the agent may set power limits."""
+        return self.controlled and (self.simulated is not None or self.allow_power_limits)
+
     def _problems(self) -> Iterator[str]:
-        of_gpus = ("simulated", "gpus", "mps", "allow_mig_mode", "allow_clocks")
+        of_gpus = (
+            *("simulated", "gpus", "mps"),
+            *("allow_mig_mode", "allow_clocks", "allow_power_limits"),
+        )
         given = [name for name in of_gpus if getattr(self, name) not in (None, False)]
         if self.cpu is not None and given:
             yield f"cpu: the node offers cores, and {given[0]} is of GPUs"

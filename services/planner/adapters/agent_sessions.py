@@ -59,6 +59,9 @@ _STEP_SILENT_S: Final = 6.0
 
 _LOOK_S: Final = 0.5
 
+_SAME_SHARE: Final = 0.005
+"""Relative change of a power share that is not sent."""
+
 _Unbooked = dict[str, tuple[inventory_pb2.GpuEnergy, datetime]]
 """Latest accounts of a node's GPUs by UUID, and their arrival times."""
 
@@ -80,6 +83,7 @@ class AgentSession:
         self.node = node
         self.owner = owner
         self.heard_s = now_s
+        self.shared_w = math.inf
         self._interval_s = math.inf  # usual, between messages
         self._responses: asyncio.Queue[planner_pb2.JoinResponse | None] = asyncio.Queue()
         self._pending: dict[str, asyncio.Future[steps_pb2.StepResult]] = {}
@@ -133,6 +137,17 @@ class AgentSession:
     def release(self) -> None:
         """Notify a leaving agent that its segments have been moved as far as possible."""
         self._responses.put_nowait(planner_pb2.JoinResponse(released=True))
+
+    def share_power(self, limit_w: float, setting: str) -> None:
+        """Send the most power that the node's devices may draw, W; infinite: any."""
+        shared_w, self.shared_w = self.shared_w, limit_w
+        if limit_w == shared_w or abs(limit_w - shared_w) <= _SAME_SHARE * limit_w < math.inf:
+            self.shared_w = shared_w
+            return
+        share = planner_pb2.PowerShare(setting=setting)
+        if math.isfinite(limit_w):
+            share.limit_w = limit_w
+        self._responses.put_nowait(planner_pb2.JoinResponse(power_share=share))
 
     async def responses(self) -> AsyncIterator[planner_pb2.JoinResponse]:
         """Yield the responses to send until the stream is closed.
@@ -353,6 +368,35 @@ class AgentSessions:
         if (report := self._reports.pop(node, None)) is not None:
             self._begun.difference_update(gpu.uuid for gpu in report.node.gpus)
         self._joined_s.pop(node, None)
+
+    def power_w(self, node: str) -> float | None:
+        """Return the power of a node's devices by its last report, W; None: it has not reported.
+
+        No device can draw more than its board allows, whatever the report says.
+        """
+        energy, _ = self._unread.get(node, ((), None))
+        report = self._reports.get(node)
+        known = self._fleet.node(node)
+        energy = energy or (report.energy if report else ())
+        if not energy or known is None:
+            return None
+        limits_w = {gpu.uuid: MOST_OVER_LIMIT * gpu.type.metered_limit_w for gpu in known.gpus}
+        return sum(
+            min(max(each.power_w, 0.0), limits_w[each.gpu_uuid])
+            for each in energy
+            if each.gpu_uuid in limits_w and not math.isnan(each.power_w)
+        )
+
+    def share_power(self, node: str, limit_w: float, setting: str) -> None:
+        """Send the most power that a node's devices may draw, where it has changed."""
+        if (session := self._sessions.get(node)) is not None:
+            session.share_power(limit_w, setting)
+
+    def share_no_power(self, limited: Collection[str]) -> None:
+        """End the shares of all nodes but these."""
+        for name, session in self._sessions.items():
+            if name not in limited:
+                session.share_power(math.inf, "")
 
     def close(self) -> None:
         """End all streams: the service drains."""

@@ -54,6 +54,13 @@ class WaitingReleases:
         self.work.report(models, reporter, max(self.batch_services, 1))
         self._reported.set()
 
+    def hold(self, held: bool) -> None:  # an event's only fact
+        """Pause all waiting work for a power budget, or let it go on."""
+        if held != self.work.held:
+            self.work.held = held
+            _log.info("waiting work is held for a power budget" if held else "it goes on")
+            self._reported.set()
+
     async def keep(self) -> None:
         """Decide for ever."""
         clock = self.work.state.clock

@@ -154,6 +154,10 @@ class Fleet:
             self._offers.clear()
             self._change()
 
+    def site(self, name: str) -> str:
+        """Return the name of the site that a node is of; "": of none."""
+        return site_of(self.sites, name) if self.sites else ""
+
     def order(self, name: str, order: NodeOrder | None) -> None:
         """Record an operator's order about a node; None: it may be used again."""
         if order is None:
@@ -460,7 +464,7 @@ class Fleet:
             zone=node.zone,
             pue=pue,
             intensity_gco2e_per_kwh=intensity_gco2e_per_kwh,
-            site=site_of(self.sites, node.name),
+            site=self.site(node.name),
         )
         offer = tuple(
             Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz) for gpu in node.gpus

@@ -50,6 +50,9 @@ SIMULATED = [
     "nodes.allow_mig_mode",
     "nodes.control",
     "nodes.pue",
+    "sites.nodes",
+    "sites.power_budget_w",
+    "sites.host_power_w",
     "models.slo.percentile",
     "models.slo.latency_s",
     "models.slo.ttft_s",
@@ -154,7 +157,7 @@ NO_MEANING = {
     """,
     "requests of files": "batch",
     "no provider is queried": "carbon.zones.provider_forecast",
-    "of real GPUs": "nodes.allow_clocks nodes.mps nodes.maker",
+    "of real GPUs": "nodes.allow_clocks nodes.allow_power_limits nodes.mps nodes.maker",
     "of a loop or discipline that is refused": """
         nodes.clock_floor models.overtaking_s predictor
     """,

@@ -84,6 +84,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """A site's power budget limits the plan: less accuracy or fewer requests than without it."""
     CONDITION_KIND_POWER_BELOW_IDLE: _ConditionKind.ValueType  # 62
     """A site's power budget is below what its nodes draw without work: nothing is served there."""
+    CONDITION_KIND_POWER_CAPPED: _ConditionKind.ValueType  # 63
+    """A node's agent keeps a power budget by lower clocks or power limits, beyond what the plan does."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """Kinds of conditions; docs/conditions.md has a row for each."""
@@ -149,6 +151,8 @@ CONDITION_KIND_POWER_LIMITED: ConditionKind.ValueType  # 61
 """A site's power budget limits the plan: less accuracy or fewer requests than without it."""
 CONDITION_KIND_POWER_BELOW_IDLE: ConditionKind.ValueType  # 62
 """A site's power budget is below what its nodes draw without work: nothing is served there."""
+CONDITION_KIND_POWER_CAPPED: ConditionKind.ValueType  # 63
+"""A node's agent keeps a power budget by lower clocks or power limits, beyond what the plan does."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

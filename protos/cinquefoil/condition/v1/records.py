@@ -68,6 +68,8 @@ class ConditionKind(IntEnum):
     POWER_LIMITED = 61
     # A site's power budget is below what its nodes draw without work: nothing is served there.
     POWER_BELOW_IDLE = 62
+    # A node's agent keeps a power budget by lower clocks or power limits, beyond what the plan does.
+    POWER_CAPPED = 63
 
     @classmethod
     def _missing_(cls, value: object) -> "ConditionKind":

@@ -1878,6 +1878,7 @@ class JoinResponse(_message.Message):
 
     STEP_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
+    POWER_SHARE_FIELD_NUMBER: _builtins.int
     released: _builtins.bool
     """To an agent all of whose GPUs are `wanted`: what ran there was moved, or no plan will move it,
     because no router is connected, or because there is no other GPU.
@@ -1886,19 +1887,52 @@ class JoinResponse(_message.Message):
     def step(self) -> _steps_pb2.Step:
         """A step to execute."""
 
+    @_builtins.property
+    def power_share(self) -> Global___PowerShare:
+        """Power that the node's devices may draw. Unset: unchanged."""
+
     def __init__(
         self,
         *,
         step: _steps_pb2.Step | None = ...,
         released: _builtins.bool = ...,
+        power_share: Global___PowerShare | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["power_share", b"power_share", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["power_share", b"power_share", "released", b"released", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JoinResponse: _TypeAlias = JoinResponse  # noqa: Y015
+
+@_typing.final
+class PowerShare(_message.Message):
+    """A node's share of its site's power budget, which its agent keeps by its meters."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_W_FIELD_NUMBER: _builtins.int
+    SETTING_FIELD_NUMBER: _builtins.int
+    limit_w: _builtins.float
+    """Most power of all its devices together, without hosts and PUE. Unset: no budget. Unit: W."""
+    setting: _builtins.str
+    """Setting or event that the budget is from, such as "sites.hall.power_budget_w"."""
+    def __init__(
+        self,
+        *,
+        limit_w: _builtins.float | None = ...,
+        setting: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit_w", b"_limit_w", "limit_w", b"limit_w"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit_w", b"_limit_w", "limit_w", b"limit_w", "setting", b"setting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit_w: _TypeAlias = _typing.Literal["limit_w"]  # noqa: Y015
+    _WhichOneofArgType__limit_w: _TypeAlias = _typing.Literal["_limit_w", b"_limit_w"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit_w) -> _WhichOneofReturnType__limit_w | None: ...
+
+Global___PowerShare: _TypeAlias = PowerShare  # noqa: Y015
 
 @_typing.final
 class ReportLoadRequest(_message.Message):

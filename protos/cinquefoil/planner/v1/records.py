@@ -1068,6 +1068,20 @@ class ProfileDrifts:
     drifts: tuple[ProfileDrift, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PowerShare:
+    """A node's share of its site's power budget, which its agent keeps by its meters.
+
+    Attributes:
+        limit_w: Most power of all its devices together, without hosts and PUE. Unset: no budget.
+            Unit: W.
+        setting: Setting or event that the budget is from, such as "sites.hall.power_budget_w".
+    """
+
+    limit_w: float | None = None
+    setting: str = ""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class WaitingLoad:
     """Requests that can wait, of one model at one router: a class below all others.

@@ -131,8 +131,15 @@ def _total_energy_mj(gpu: FakeGpu) -> int:
     return int(gpu.sensors.counter_j(gpu.state) * 1000)
 
 
-for _symbol in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"):
-    _export(_symbol, GPU, UINT_OUT)(lambda gpu: _mw(gpu.table.max_power_w))
+_export("nvmlDeviceGetPowerManagementDefaultLimit", GPU, UINT_OUT)(
+    lambda gpu: _mw(gpu.table.max_power_w)
+)
+for _symbol in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"):
+    _export(_symbol, GPU, UINT_OUT)(lambda gpu: gpu.power_limit_mw)
+_export("nvmlDeviceGetPowerManagementLimitConstraints", GPU, UINT_OUT, UINT_OUT)(
+    lambda gpu: gpu.power_limits_mw
+)
+_export("nvmlDeviceSetPowerManagementLimit", GPU, UINT, needs=Right.ADMIN)(FakeGpu.limit_power)
 
 
 # ---- clocks ------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ TDP_MHZ = 0xFFFFFF01
 UNLIMITED_MHZ = 0xFFFFFF02
 """nvmlClockLimitId_t: symbolic clocks that nvmlDeviceSetGpuLockedClocks takes."""
 
+LEAST_POWER_LIMIT = 0.3
+"""Least power limit over the default: 100 of 400 W on an A100, 200 of 700 W on an H100."""
+
 FELL_OFF_THE_BUS = 79
 """Xid 79, "GPU has fallen off the bus" (NVIDIA, Xid Errors)."""
 
@@ -163,7 +166,46 @@ class FakeGpu:
     def clock_mhz(self) -> int:
         """SM clock now: the highest that is allowed. Idle GPUs keep it, unlike real ones."""
         locked_mhz = self.state.locked_mhz
-        return locked_mhz[1] if locked_mhz else self.table.max_clock_mhz
+        allowed_mhz = locked_mhz[1] if locked_mhz else self.table.max_clock_mhz
+        limit_w = 1e-3 * self.power_limit_mw
+        if limit_w >= self.table.max_power_w:
+            return allowed_mhz
+        return min(allowed_mhz, self._within_mhz(limit_w))
+
+    def _within_mhz(self, limit_w: float) -> int:
+        """Return the highest clock at which full load keeps a power limit, else the lowest.
+
+        A real board lowers its clock only while its power would be above the limit.
+        """
+        table = self.table
+        active_w = table.max_power_w - table.idle_power_w
+
+        def keeps(clock_mhz: int) -> bool:
+            ratio = table.clock_curve.power_ratio(clock_mhz / table.max_clock_mhz)
+            return table.idle_power_w + active_w * ratio <= limit_w
+
+        return max(filter(keeps, table.clocks_mhz), default=min(table.clocks_mhz))
+
+    @property
+    def power_limits_mw(self) -> tuple[int, int]:
+        """Least and highest power limit that may be set, mW."""
+        return round(1e3 * LEAST_POWER_LIMIT * self.table.max_power_w), round(
+            1e3 * self.table.max_power_w
+        )
+
+    @property
+    def power_limit_mw(self) -> int:
+        """Power limit in force, mW."""
+        limit_mw = self.state.power_limit_mw
+        return self.power_limits_mw[1] if limit_mw is None else limit_mw
+
+    def limit_power(self, limit_mw: int) -> None:
+        """Set the power limit, within the board's constraints."""
+        least_mw, most_mw = self.power_limits_mw
+        if not least_mw <= limit_mw <= most_mw:
+            raise Fault(Code.INVALID_ARGUMENT)
+        self._save(replace(self.state, power_limit_mw=limit_mw))
+        self._report_clock()
 
     def lock_clocks(self, min_mhz: int, max_mhz: int) -> None:
         """Lock the SM clock to a range, each end rounded to the nearest supported clock."""

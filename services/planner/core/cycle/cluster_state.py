@@ -457,7 +457,7 @@ class ClusterState:
         borne = self.level.bears(now_s)
         served = tuple(model for model in models if demand_rps[model.name])
         leaving = self.fleet.leaving(known, now_s)
-        sites = site_limits(self.power.in_force(self.clock.now()), self.fleet, gpus, now_s)
+        sites = site_limits(self.power, self.clock.now(), self.fleet, gpus, now_s)
         return Snapshot(
             gpus=gpus,
             leaving=leaving,

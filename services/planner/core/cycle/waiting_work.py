@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from cinquefoil.planner.v1.records import (
+    ReleaseCause,
     ReleasePeriod,
     WaitingBucket,
     WaitingModel,
@@ -39,6 +40,10 @@ _MOST_HEAVIER: Final = 100.0
 """Largest ratio of a waiting request's size to the usual one that is believed."""
 
 _UTILISATION: Final = 0.7
+
+_HELD_S: Final = 60.0
+"""Time for which waiting work is held at a time, s."""
+
 _LEARN_S: Final = 20.0
 """Time over which the attained part of the room is learnt, s."""
 
@@ -59,6 +64,7 @@ class WaitingWork:
         memory: What the fleet offered in each hour of the day, by model.
         releases: What was decided last, by model.
         attained: Part of the profiled room that answers have shown there to be, by model, 0..1.
+        held: Whether a power budget lets none of it run.
     """
 
     state: ClusterState
@@ -67,6 +73,7 @@ class WaitingWork:
     memory: dict[str, RoomMemory] = field(default_factory=dict)
     releases: dict[str, WaitingRelease] = field(default_factory=dict)
     attained: dict[str, float] = field(default_factory=dict)
+    held: bool = False
     _offered: dict[str, float] = field(default_factory=dict)
     _answered: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
@@ -132,11 +139,20 @@ class WaitingWork:
             found[name] = self._record(name, release)
             if replicas := release.choices[0].replicas:
                 due_rps[name] = replicas * offers[name].usable_rps
+        if self.held:
+            found, due_rps = {each.name: self._held(each.name) for each in now.models}, {}
         self.releases = found
         if due_rps != self.state.due_rps:
             self.state.due_rps = due_rps
             self.state.changed.notify()
         return tuple(found.values())
+
+    def _held(self, model: str) -> WaitingRelease:
+        """Return a release of nothing: for a while, which the next decision prolongs."""
+        now = self.state.clock.now()
+        end = now + timedelta(seconds=_HELD_S)
+        none = ReleasePeriod(since=now, until=end, cause=ReleaseCause.HELD)
+        return WaitingRelease(model=model, periods=(none,))
 
     def what_if(self, now: Snapshot, within_s: float | None) -> tuple[WaitingRelease, ...]:
         """Return what would be released in other circumstances.

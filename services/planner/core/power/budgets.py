@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from services.kit.config import Site
+from services.planner.core.power.meters import SiteMeter
 
 MAX_BUDGETS: Final = 10_000
 """Most budgets beside those of the deployment file: one search through them stays short."""
@@ -46,10 +47,16 @@ class PowerBudgets:
     Attributes:
         sites: Sites of the deployment by name.
         events: Further budgets, such as of grid events; those of unknown sites have no effect.
+        meters: Meters of the sites that have a budget now.
     """
 
     sites: Mapping[str, Site] = field(default_factory=dict)
     events: tuple[PowerBudget, ...] = ()
+    meters: dict[str, SiteMeter] = field(default_factory=dict)
+
+    def margin(self, site: str) -> float:
+        """Return the share of a site's budget that plans leave unused."""
+        return self.meters[site].margin if site in self.meters else 0.0
 
     def set_events(self, events: Iterable[PowerBudget]) -> bool:
         """Replace the budgets of grid events; return whether they changed.

@@ -1,25 +1,28 @@
 """Power budgets in force as limits of a plan: with what its site draws beside the plan's GPUs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from datetime import datetime
 
 from services.planner.core.fleet import Fleet, Node
 from services.planner.core.model import Gpu, SiteLimit
-from services.planner.core.power.budgets import PowerBudget
+from services.planner.core.power.budgets import PowerBudgets
 
 
 def site_limits(
-    in_force: Mapping[str, PowerBudget], fleet: Fleet, gpus: Iterable[Gpu], now_s: float
+    budgets: PowerBudgets, now: datetime, fleet: Fleet, gpus: Iterable[Gpu], now_s: float
 ) -> tuple[SiteLimit, ...]:
     """Return the limits of a plan, in order of the sites' names.
 
     Hosts draw `host_power_w`. GPUs that are no longer planned on, as they leave, idle.
 
     Args:
-        in_force: Budgets in force by site.
+        budgets: Budgets of all sites.
+        now: Time, UTC.
         fleet: The fleet.
         gpus: GPUs of the plan.
         now_s: Monotonic time, s.
     """
+    in_force = budgets.in_force(now)
     if not in_force:
         return ()
     planned = {gpu.uuid for gpu in gpus}
@@ -27,7 +30,7 @@ def site_limits(
     return tuple(
         SiteLimit(
             name,
-            budget.limit_w,
+            (1.0 - budgets.margin(name)) * budget.limit_w,
             budget.setting,
             sum(
                 _beside_w(fleet, name, node, planned)

@@ -53,6 +53,7 @@ class GpuState:
         mig_enabled: MIG mode in force.
         mig_pending: MIG mode requested.
         locked_mhz: Range the SM clock is locked to, MHz, or None.
+        power_limit_mw: Power limit that was set, mW; None: the default.
         instances: GPU instances, by id.
         resets: Resets that the GPU has been through.
         active_base_j: Active energy counted by meters before the present one, J.
@@ -67,6 +68,7 @@ class GpuState:
     mig_enabled: bool = False
     mig_pending: bool = False
     locked_mhz: tuple[int, int] | None = None
+    power_limit_mw: int | None = None
     instances: tuple[GpuInstance, ...] = ()
     resets: int = 0
     active_base_j: float = 0.0
@@ -80,6 +82,7 @@ class GpuState:
             self,
             mig_enabled=self.mig_pending,
             locked_mhz=None,
+            power_limit_mw=None,
             instances=(),
             resets=resets,
         )

@@ -1,0 +1,128 @@
+"""Control of a node's power below a cap: clocks first, then the boards' power limits.
+
+    too high: the clock goes down at once, in proportion to the excess; at its floor, limits do
+    calm:     limits go up first, then the clock, by no more than keeps the cap if power grows with
+              the third power of the clock
+
+Power within the band from CALM to the cap changes nothing, so that steady work comes to rest.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+TARGET: Final = 0.97
+"""Share of the cap that a change aims at."""
+
+CALM: Final = 0.92
+"""Share of the cap below which a change may be taken back."""
+
+SETTLE_S: Final = 1.0
+"""Time in which a change shows in the meter, s: NVML averages power over a second."""
+
+CALM_S: Final = 3.0
+"""Time below CALM after which a change is taken back, s."""
+
+_DEEPEST: Final = 0.3
+"""Least factor of one step: the meter may lag behind."""
+
+_RISE: Final = 1.1
+"""Most of one step up: work that waited may come at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Limits on a node's devices.
+
+    Attributes:
+        clock: Highest SM clock over a GPU's highest, 0..1; 1: none.
+        limit_w: Power limit of all boards together, W; infinite: none beside their own.
+    """
+
+    clock: float = 1.0
+    limit_w: float = math.inf
+
+    @property
+    def none(self) -> bool:
+        """True where nothing is limited."""
+        return self.clock >= 1.0 and math.isinf(self.limit_w)
+
+
+NONE: Final = Throttle()
+
+
+class PowerControl:
+    """Keeps a node's metered power below a cap. Reads no meter, and touches nothing.
+
+    Args:
+        floor: Lowest clock over the highest; 1: clocks cannot be changed.
+        limits_w: Least and highest power limit of all boards together, W; None: they have none that
+            may be changed.
+
+    Attributes:
+        throttle: The limits in force.
+        exhausted: The power is above the cap, and nothing more can be lowered.
+    """
+
+    def __init__(self, floor: float, limits_w: tuple[float, float] | None) -> None:
+        self.throttle = NONE
+        self.exhausted = False
+        self._floor, self._limits_w = floor, limits_w
+        self._changed_s = self._restless_s = -math.inf
+
+    def look(
+        self, at_s: float, power_w: float, idle_w: float, cap_w: float, clock: float = 1.0
+    ) -> Throttle:
+        """Return the limits to set, from a sample.
+
+        Args:
+            at_s: Time of the sample, s.
+            power_w: Metered power of the node's devices, W.
+            idle_w: Power of these without work, W.
+            cap_w: Most that they may draw, W; infinite: any.
+            clock: Highest clock in force over the highest: that of a plan, or of the clock loop.
+        """
+        if power_w > CALM * cap_w:
+            self._restless_s = at_s
+        over = power_w > cap_w
+        if at_s - self._changed_s < SETTLE_S:
+            return self.throttle
+        if over:
+            self._set(at_s, self._lower(power_w, _share(power_w, idle_w, cap_w), clock))
+        elif at_s - max(self._restless_s, self._changed_s) >= CALM_S and not self.throttle.none:
+            self._set(at_s, self._raise(_share(power_w, idle_w, cap_w)))
+        least = Throttle(self._floor, self._limits_w[0] if self._limits_w else math.inf)
+        self.exhausted = over and self.throttle == least
+        return self.throttle
+
+    def _set(self, at_s: float, throttle: Throttle) -> None:
+        if throttle != self.throttle:
+            self.throttle, self._changed_s = throttle, at_s
+
+    def _lower(self, power_w: float, share: float, clock: float) -> Throttle:
+        """Return lower limits: at the floor of the clock, lower power limits.
+
+        Args:
+            power_w: Metered power, W.
+            share: Power above idle that is allowed, over what is drawn.
+            clock: Highest clock in force.
+        """
+        factor, now = max(share, _DEEPEST), self.throttle
+        lower = max(self._floor, min(now.clock, clock) * factor)
+        if lower < now.clock or self._limits_w is None:
+            return Throttle(min(lower, now.clock), now.limit_w)
+        limit_w = min(now.limit_w, power_w) * factor
+        return Throttle(now.clock, max(limit_w, self._limits_w[0]))
+
+    def _raise(self, share: float) -> Throttle:
+        """Return higher limits: first the power limits, then the clock."""
+        now, rise = self.throttle, min(_RISE, max(share, 1.0) ** (1 / 3))
+        if self._limits_w is not None and now.limit_w < self._limits_w[1]:
+            limit_w = now.limit_w * rise
+            return Throttle(now.clock, limit_w if limit_w < self._limits_w[1] else math.inf)
+        return Throttle(min(1.0, now.clock * rise))
+
+
+def _share(power_w: float, idle_w: float, cap_w: float) -> float:
+    """Return the power above idle that is aimed at, over what is drawn."""
+    return max(TARGET * cap_w - idle_w, 0.0) / max(power_w - idle_w, 1e-3)
