@@ -58,7 +58,9 @@ class WaitingReleases:
         """Pause all waiting work for a power budget, or let it go on."""
         if held != self.work.held:
             self.work.held = held
-            _log.info("waiting work is held for a power budget" if held else "it goes on")
+            _log.info(
+                "waiting work is held for a power budget" if held else "waiting work continues"
+            )
             self._reported.set()
 
     async def keep(self) -> None:

@@ -25,7 +25,7 @@ HOLD_S: Final = 3.0
 """Time of being capped after which waiting work pauses, s: lower clocks alone did not end it."""
 
 RESUME_S: Final = 30.0
-"""Time well below the budget after which waiting work goes on, s; twice as long each time that it
+"""Time well below the budget after which waiting work continues, s; twice as long each time that it
 led to another pause within RELAPSE_S, so that it does not come and go."""
 
 MOST_RESUME_S: Final = 960.0

@@ -24,7 +24,7 @@ class NodeDraw:
         idle_w: Power of the devices without work, W.
         most_w: Most power of the devices, W.
         power_w: Metered power of the devices, W.
-        fixed: Whether nobody can limit it: its agent is away, or may only read.
+        fixed: Whether it cannot be limited: its agent is away, or may only read.
     """
 
     name: str
