@@ -1,0 +1,106 @@
+"""Offers of peer regions, as far as they are believed, and in which order they are taken."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from services.kit.units import J_PER_KWH
+
+MAX_INTENSITY_GCO2E_PER_KWH: Final = 2_000.0
+"""Above the dirtiest grid of hourly records, with losses: no region claims more."""
+
+ENERGY_RANGE: Final = (0.1, 10.0)
+"""Energy of a request in a peer region, of that at home, that is believed."""
+
+FRESH_S: Final = 6 * 3600.0
+"""Age from which yesterday's same hour is the better estimate of an intensity."""
+
+DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One more request of a model in one region.
+
+    Attributes:
+        region: Name of the region.
+        energy_j: Energy of one more request, J.
+        intensity_gco2e_per_kwh: Carbon intensity there, with the site's overhead.
+        extra_latency_s: Network round trip to it, s; 0 at home.
+    """
+
+    region: str
+    energy_j: float
+    intensity_gco2e_per_kwh: float
+    extra_latency_s: float = 0.0
+
+    @property
+    def carbon_gco2e(self) -> float:
+        """Carbon of one more request, gCO2e."""
+        return self.energy_j * self.intensity_gco2e_per_kwh / J_PER_KWH
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a model's requests that leave home.
+
+    Attributes:
+        regions: Patterns of the regions that may serve it, such as "eu-*".
+        max_extra_latency_s: Longest network round trip, s.
+        min_saving: Least carbon saved by a move, of a request's carbon at home, 0..1.
+    """
+
+    regions: Sequence[str] = ("*",)
+    max_extra_latency_s: float = 0.1
+    min_saving: float = 0.05
+
+    def permit(self, region: str) -> bool:
+        """Return whether the model's data may be in a region."""
+        return any(fnmatchcase(region, pattern) for pattern in self.regions)
+
+
+def believed(offer: Offer, home: Offer) -> Offer:
+    """Return a peer's offer within the bounds of physics: no request is free of energy."""
+    low, high = ENERGY_RANGE
+    energy_j = min(max(offer.energy_j, low * home.energy_j), high * home.energy_j)
+    intensity = min(max(offer.intensity_gco2e_per_kwh, 0.0), MAX_INTENSITY_GCO2E_PER_KWH)
+    return Offer(offer.region, energy_j, intensity, offer.extra_latency_s)
+
+
+def worth_sending_to(home: Offer, offers: Iterable[Offer], limits: Limits) -> tuple[Offer, ...]:
+    """Return the regions that a model's requests may go to, cleanest first.
+
+    Args:
+        home: One more request at home.
+        offers: Of peers; each is bounded by `believed`.
+        limits: Residency, latency and the least saving.
+    """
+    ceiling_gco2e = home.carbon_gco2e * (1 - limits.min_saving)
+    found = (
+        believed(offer, home)
+        for offer in offers
+        if limits.permit(offer.region) and offer.extra_latency_s <= limits.max_extra_latency_s
+    )
+    cleaner = (offer for offer in found if offer.carbon_gco2e < ceiling_gco2e)
+    return tuple(sorted(cleaner, key=lambda offer: (offer.carbon_gco2e, offer.region)))
+
+
+def intensity_in_force(samples: Sequence[tuple[float, float]], now_s: float) -> float | None:
+    """Return the intensity to compare regions by; None: nothing usable is known.
+
+    The last sample, while it is younger than 6 h; else that of the same hour of yesterday.
+
+    Args:
+        samples: Start, s, and intensity, gCO2e/kWh; oldest first.
+        now_s: Now, on the same clock, s.
+    """
+    known = [sample for sample in samples if sample[0] <= now_s]
+    if not known:
+        return None
+    if now_s - known[-1][0] <= FRESH_S:
+        return known[-1][1]
+    yesterday = [sample for sample in known if sample[0] <= now_s - DAY_S]
+    if yesterday and now_s - DAY_S - yesterday[-1][0] <= FRESH_S:
+        return yesterday[-1][1]
+    return None
