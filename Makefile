@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BORDER ?= join
 SECONDS ?= 60
+HOURS ?= 1
+SEED ?= 1
 ROOM ?= tests/unit
 VENV := .venv
 BIN := $(VENV)/bin
@@ -86,6 +88,9 @@ bench: $(VENV)/.dev ## run every benchmark (about an hour); figures and plots la
 
 chaos: $(VENV)/.dev ## three faults at a time, drawn by 100 seeds (about two hours; goes on where it stopped)
 	$(BIN)/python -m benchmarks.chaos --seeds 1 100
+
+simulate-cluster: $(VENV)/.dev ## search virtual hours of faults in the control plane for a broken invariant: HOURS=1 SEED=1
+	$(BIN)/python -m tests.simulation --hours $(HOURS) --seed $(SEED) --corpus out/simulation/corpus.json
 
 gpu-report: .venv-gpu/.done ## what a real GPU shows, read only (under 10 minutes; WHEELS=DIR: offline)
 	.venv-gpu/bin/python -m benchmarks.gpu_report --json out/bench/gpu_report.json \
@@ -179,4 +184,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help docs demo up test test-unit thorough mutants fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released release-check lock sbom wheels clean
+.PHONY: help simulate-cluster docs demo up test test-unit thorough mutants fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released release-check lock sbom wheels clean

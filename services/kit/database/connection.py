@@ -73,7 +73,7 @@ class SharedConnection:
         self._check = check
         self._turn = asyncio.Lock()
         self._connection: AsyncConnection | None = None
-        self._work: set[asyncio.Task[Any]] = set()
+        self._work: dict[asyncio.Task[Any], None] = {}  # in order: a history repeats
 
     @classmethod
     @asynccontextmanager
@@ -111,12 +111,12 @@ class SharedConnection:
         up the lock: too high a price for a reader that hangs up.
         """
         task = asyncio.create_task(work, name="store")
-        self._work.add(task)
+        self._work[task] = None
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._work.discard(task)
+        self._work.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             _log.debug(
                 "not done", error=str(task.exception())

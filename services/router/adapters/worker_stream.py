@@ -89,7 +89,7 @@ class WorkerStreams:
         self._open_link = open_link
         self._clock = clock
         self._tasks = asyncio.TaskGroup()
-        self._streams: set[WorkerStream] = set()
+        self._streams: dict[WorkerStream, None] = {}  # in order: a history repeats
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -111,8 +111,8 @@ class WorkerStreams:
         stream.task = self._tasks.create_task(
             stream.run(), name=f"router.worker[{instance.endpoint}]"
         )
-        self._streams.add(stream)
-        stream.task.add_done_callback(lambda _: self._streams.discard(stream))
+        self._streams[stream] = None
+        stream.task.add_done_callback(lambda _: self._streams.pop(stream, None))
         return stream
 
 
