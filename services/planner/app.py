@@ -49,6 +49,8 @@ _USED = (
     "carbon.address",
     "carbon.replay*",
     "mqtt*",
+    "sites*",
+    "grid*",
     "tls*",
     "access*",
 )

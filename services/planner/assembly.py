@@ -12,6 +12,7 @@ from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.deployment_in_force import DeploymentChanges, InForce
 from services.planner.control.fleet_sites import site_of
+from services.planner.control.grid_events import LiveGridEvents
 from services.planner.control.grid_memory import GridMemory
 from services.planner.control.history import History
 from services.planner.control.leading import Leading
@@ -61,10 +62,17 @@ class Planner:
             store,
             state.fleet,
             self.policies,
-            lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions(state)),
+            lambda: (
+                *cluster_conditions(state),
+                *self.reconciler.standing.conditions(state),
+                *self.grid_events.conditions.values(),
+            ),
             lambda: store.leadership.lease.term,
         )
         self.agents = AgentSessions(state, account_writer.book)
+        self.grid_events = LiveGridEvents(
+            store, clock, state, self.history, deployment.grid, self.agents.devices_w
+        )
         account_writer.collect = self.agents.book
         account_writer.collect_each = self.agents.book_each
         state.before_intensity = self.agents.book_all
@@ -94,6 +102,7 @@ class Planner:
         await self.grid_memory.restore()
         await self.reconciler.restore()
         await self.history.restore()
+        await self.grid_events.restore()
         await self.waiting.restore()
         if self.publisher.board.value.plan is not None:
             self.routers.expect()

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, waiting_pb2
+from cinquefoil.planner.v1 import explanation_pb2, grid_event_pb2, plan_pb2, waiting_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
-from cinquefoil.planner.v1.records import PlanState, WhatIf
+from cinquefoil.planner.v1.records import GridEvent, PlanState, WhatIf
 from services.kit.conditions import described
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.kit.net import host_of
@@ -283,6 +283,38 @@ class PlannerServicer(PlannerServiceServicer):
                 for path, each in sorted(overrides.items())
             ]
         )
+
+    async def SetGridEvent(
+        self, request: pb.SetGridEventRequest, context: Any
+    ) -> pb.SetGridEventResponse:
+        """Announce a grid event."""
+        order = from_message(request.event, GridEvent)
+        event = await self._planner.grid_events.put(order, "operator", caller().name)
+        return pb.SetGridEventResponse(event=to_message(event, grid_event_pb2.GridEvent))
+
+    async def CancelGridEvent(
+        self, request: pb.CancelGridEventRequest, context: Any
+    ) -> pb.CancelGridEventResponse:
+        """Cancel a grid event."""
+        event = await self._planner.grid_events.cancel(request.event_id, caller().name)
+        return pb.CancelGridEventResponse(event=to_message(event, grid_event_pb2.GridEvent))
+
+    async def ListGridEvents(
+        self, request: pb.ListGridEventsRequest, context: Any
+    ) -> pb.ListGridEventsResponse:
+        """Return grid events, and the sites' power."""
+        its = self._planner.grid_events
+        return pb.ListGridEventsResponse(
+            events=[to_message(e, grid_event_pb2.GridEvent) for e in its.listed(over=request.all)],
+            sites=[to_message(each, grid_event_pb2.SitePower) for each in its.sites()],
+        )
+
+    async def ReportGridEvent(
+        self, request: pb.ReportGridEventRequest, context: Any
+    ) -> pb.ReportGridEventResponse:
+        """Return the report of a grid event."""
+        found = await self._planner.grid_events.report(request.event_id)
+        return pb.ReportGridEventResponse(report=to_message(found, grid_event_pb2.GridEventReport))
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyResponse:
         """Change how routers serve a model."""

@@ -4,7 +4,7 @@ Every value that a message has itself is taken over by its name, so that a new o
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +13,15 @@ from google.protobuf.message import Message
 from cinquefoil.batch.v1.batch_pb2 import Batch
 from cinquefoil.carbon.v1.carbon_pb2 import Intensity
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, GpuEnergy, Node, Segment
+from cinquefoil.planner.v1.grid_event_pb2 import GridEvent
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlanInputs
-from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse
+from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, ListGridEventsResponse
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
 from services.cli.console.messages import values
 from services.cli.console.names import slice_name
 from services.cli.console.quantities import percent
+from services.cli.grid.show import countdown
 from services.kit.conditions import command_of, effect_of
 from services.kit.promises import accuracy_promise
 from services.kit.rpc.condition_messages import conditions_from
@@ -33,6 +35,7 @@ def document(  # noqa: PLR0913  # one argument per service
     zones: Iterable[Intensity] = (),
     fleet: GetFleetResponse | None = None,
     plan: Plan | None = None,
+    grid: ListGridEventsResponse | None = None,
     router: GetStatusResponse | None = None,
     lengths: Iterable[ModelStatistics] = (),
     batches: Iterable[Batch] = (),
@@ -45,6 +48,7 @@ def document(  # noqa: PLR0913  # one argument per service
         zones: The carbon service's. CI and ACI in gCO2e/kWh, CIR = CI / ACI; age in grid time.
         fleet: The planner's: powers in W, energies in J, latest as reported by the agents.
         plan: The newest plan.
+        grid: Grid events that are not over, and the power of sites, W.
         router: The router's; latencies since its start, s, null before any request.
         lengths: The predictor's, since its start.
         batches: The newest of the batch service; those that have not ended are shown.
@@ -78,6 +82,8 @@ def document(  # noqa: PLR0913  # one argument per service
         lengths=[_lengths(statistics) for statistics in lengths],
         batches=[_row(each) for each in batches if not each.HasField("ended_at")],
         plan=_plan(plan) if plan else None,
+        grid_events=[_event(each) for each in (grid.events if grid else ())],
+        sites=[_row(each) for each in (grid.sites if grid else ())],
         leader=_row(fleet.leader) if fleet and fleet.HasField("leader") else None,
         hold=_row(fleet.hold, until=fleet.hold.until.ToDatetime(UTC).isoformat(timespec="seconds"))
         if fleet and fleet.HasField("hold")
@@ -153,6 +159,19 @@ def _variants(instances: Sequence[InstanceStatus]) -> Iterator[Row]:
             instances=len(own),
             connected=sum(instance.connected for instance in own),
         )
+
+
+def _event(event: GridEvent) -> Row:
+    """Return a grid event with the times until it begins and ends, s, and both in a sentence."""
+    now = datetime.now(UTC)
+    return _row(
+        event,
+        start=event.start.ToDatetime(UTC).isoformat(timespec="seconds"),
+        end=event.end.ToDatetime(UTC).isoformat(timespec="seconds"),
+        begins_in_s=(event.start.ToDatetime(UTC) - now).total_seconds(),
+        ends_in_s=(event.end.ToDatetime(UTC) - now).total_seconds(),
+        sentence=countdown(event, now),
+    )
 
 
 def _plan(plan: Plan) -> Row:

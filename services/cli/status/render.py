@@ -11,6 +11,7 @@ from services.cli.console.names import Namer, namer
 from services.cli.console.output import condition_line, table
 from services.cli.console.quantities import alternatives, carbon, duration, energy, percent
 from services.cli.console.slice_bars import SliceCells, bar, labels
+from services.cli.grid.show import site_line
 from services.cli.reasons import PlannerView
 from services.cli.status.document import Row
 from services.kit.plurals import counted
@@ -207,6 +208,8 @@ def _summary(status: Row) -> list[RenderableType]:
         waiting = sum(each.lines - each.completed - each.failed for each in status.batches)
         opened = counted(len(status.batches), "file")
         lines.append(Text(f"batches: {counted(waiting, 'request')} of {opened} wait"))
+    lines += [Text(each.sentence) for each in status.grid_events]
+    lines += [site_line(each) for each in status.sites]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     if status.plan is not None:
         plan = status.plan

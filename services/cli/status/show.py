@@ -10,7 +10,7 @@ from rich.live import Live
 
 from cinquefoil.batch.v1.batch_pb2 import ListRequest
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
-from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest
+from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, ListGridEventsRequest
 from cinquefoil.predictor.v1.predictor_pb2 import GetStatisticsRequest
 from cinquefoil.router.v1.router_pb2 import GetStatusRequest
 from services.cli.client import Clients, connected, first
@@ -19,7 +19,7 @@ from services.cli.reasons import newest_plan
 from services.cli.status.document import Row, document
 from services.cli.status.render import render
 from services.kit.config.loader import load
-from services.kit.errors import ServiceError
+from services.kit.errors import ServiceError, Unimplemented
 
 T = TypeVar("T")
 
@@ -68,11 +68,12 @@ async def fetch(clients: Clients, file: str = "") -> Row:
             tasks.create_task(attempt(work), name=f"status{work.__name__}")
             for work in (_zones, _planner, _router, _lengths, _batches)
         )
-    fleet, plan = planner.result() or (None, None)
+    fleet, plan, grid = planner.result() or (None, None, None)
     return document(
         zones=zones.result() or (),
         fleet=fleet,
         plan=plan,
+        grid=grid,
         router=router.result(),
         lengths=lengths.result() or (),
         batches=batches.result() or (),
@@ -88,7 +89,14 @@ async def _zones(clients: Clients) -> Any:
 
 async def _planner(clients: Clients) -> Any:
     fleet = await clients.planner.GetFleet(GetFleetRequest())
-    return fleet, await newest_plan(clients)
+    return fleet, await newest_plan(clients), await _grid(clients)
+
+
+async def _grid(clients: Clients) -> Any:
+    try:
+        return await clients.planner.ListGridEvents(ListGridEventsRequest())
+    except Unimplemented:
+        return None  # a planner from before there were grid events
 
 
 async def _router(clients: Clients) -> Any:

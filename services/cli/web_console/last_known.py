@@ -7,7 +7,7 @@ from typing import Any, Final
 _PARTS: Final = {
     "planner": (
         *("gpus", "pues", "conditions", "away", "orders", "drifts"),
-        *("plan", "leader", "hold", "totals"),
+        *("plan", "leader", "hold", "totals", "grid_events", "sites"),
     ),
     "router": ("models",),
     "carbon": ("zones",),

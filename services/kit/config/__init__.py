@@ -22,6 +22,7 @@ from services.kit.config.access import (
     Tokens,
 )
 from services.kit.config.batch import BatchService
+from services.kit.config.grid import Grid, OpenAdr, grid_problems
 from services.kit.config.models import (
     AnalyticProfile,
     Discipline,
@@ -255,6 +256,7 @@ class Deployment(Section):
         models: Models by name, which clients give as `model_name`.
         model_cache: Where files of models that have a `uri` lie on each machine.
         sites: Nodes behind one electricity feed, by name, and the power that they may draw.
+        grid: Grid events, in which sites may draw less.
         planner: The planner service: strategy, objective, and when it plans again.
         router: The router service, which answers inference requests.
         rpc: How requests are carried.
@@ -277,6 +279,7 @@ class Deployment(Section):
     models: Annotated[dict[Name, Model], Field(min_length=1)]
     model_cache: ModelCache = ModelCache()
     sites: dict[Name, Site] = Field(default_factory=dict)
+    grid: Grid = Grid()
     planner: Planner = Planner()
     router: Router = Router()
     rpc: Rpc = Rpc()
@@ -377,6 +380,7 @@ class Deployment(Section):
             yield "access.tokens: give router.token_listen, where they are shown"
         yield from self._missing_zones()
         yield from site_problems(self.sites, self.nodes, others_join=self.join is not None)
+        yield from grid_problems(self.grid, self.sites)
         yield from self._servers_without_picker()
         for name, zone in self.carbon.zones.items():
             if self.mqtt is None and any(source.kind == "mqtt" for source in zone.sources):

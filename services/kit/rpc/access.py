@@ -66,6 +66,10 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "UncordonNode": _CHANGE,
         "ForgetNode": _CHANGE,
         "SetPolicy": _CHANGE,
+        "SetGridEvent": _CHANGE,
+        "CancelGridEvent": _CHANGE,
+        "ListGridEvents": _SEE,
+        "ReportGridEvent": _SEE,
     },
     "cinquefoil.gpuagent.v1.GpuAgentService": {
         "GetNode": _SEE,

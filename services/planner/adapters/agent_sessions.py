@@ -208,6 +208,14 @@ class AgentSessions:
         self._read_all()
         return self._reports
 
+    def devices_w(self) -> dict[str, float]:
+        """Return the metered power of the devices of each connected node, W."""
+        return {
+            name: sum(each.power_w for each in report.energy)
+            for name, report in self.reports.items()
+            if self._state.fleet.connected(name)
+        }
+
     def join(self, first: planner_pb2.JoinRequest, agent: Caller, host: str) -> AgentSession:
         """Open a session with the first request of a stream; the agent's older session ends.
 

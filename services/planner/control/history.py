@@ -14,6 +14,7 @@ from services.planner.adapters.store import Store
 from services.planner.core.accounting.accountant import Metered
 from services.planner.core.accuracy_mean.ledger import GridHour
 from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.grid_events.site_meter import SiteNodes
 from services.planner.core.history.points import (
     LEVELS,
     MINUTE,
@@ -69,13 +70,13 @@ class History:
     async def step(self) -> None:
         """Record the grid, and write the minutes that are over."""
         self._look()
-        await self._write(self._recorder.closed(self._now_s(), self._models()))
+        await self._write(self._recorder.closed(self._now_s(), self._models(), self._sites()))
         await self._write_hours(self._state.accuracy.ledger.unwritten())
 
     async def save(self) -> None:
         """Write all that is recorded, at the end."""
         self._look()
-        points = self._recorder.open(self._models())
+        points = self._recorder.open(self._models(), self._sites())
         self._recorder = Recorder()
         await self._write(points)
         await self._write_hours(self._state.accuracy.ledger.lately(self._now_s()))
@@ -122,7 +123,7 @@ class History:
         minutes = await self._store.history.read(MINUTE.step_s, tail_s, until)
         begun_s = since_s(self._begun) if self._begun else None
         points += [point for point in minutes if since_s(point) != begun_s]
-        newer = [*self._closed, *self._recorder.open(self._models())]
+        newer = [*self._closed, *self._recorder.open(self._models(), self._sites())]
         if self._begun is not None:
             newer.append(self._begun)
         points += [point for point in newer if tail_s <= since_s(point) < until]
@@ -132,7 +133,9 @@ class History:
         """Record the intensities in force since the last look."""
         before_s, self._looked_s = self._looked_s, self._clock.monotonic()
         known = self._state.intensity_gco2e_per_kwh
-        self._recorder.look(known, self._now_s(), self._looked_s - before_s)
+        budgets = self._state.power.in_force(self._clock.now())
+        limits_w = {site: budget.limit_w for site, budget in budgets.items()}
+        self._recorder.look(known, self._now_s(), self._looked_s - before_s, limits_w)
 
     async def _write(self, closed: Iterable[HistoryPoint]) -> None:
         """Write minutes that are over; those that cannot be written now are written next time."""
@@ -180,6 +183,9 @@ class History:
         keep = {level.step_s: level.count for level in LEVELS} if trims else {}
         await self._store.history.save(points, keep, now_s)
         self._trimmed = hour
+
+    def _sites(self) -> SiteNodes:
+        return SiteNodes.of(self._state.fleet, self._state.power.sites)
 
     def _models(self) -> dict[str, Model]:
         return {model.name: model for model in self._state.deployed}

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/planner/v1/history.proto\x12\x15\x63inquefoil.planner.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa0\x04\n\x0cHistoryPoint\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x05\x66leet\x18\x02 \x01(\x0b\x32#.cinquefoil.planner.v1.FleetHistory\x12=\n\x05zones\x18\x03 \x03(\x0b\x32..cinquefoil.planner.v1.HistoryPoint.ZonesEntry\x12?\n\x06models\x18\x04 \x03(\x0b\x32/.cinquefoil.planner.v1.HistoryPoint.ModelsEntry\x12;\n\x04gpus\x18\x05 \x03(\x0b\x32-.cinquefoil.planner.v1.HistoryPoint.GpusEntry\x1aP\n\nZonesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".cinquefoil.planner.v1.ZoneHistory:\x02\x38\x01\x1aR\n\x0bModelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.cinquefoil.planner.v1.ModelHistory:\x02\x38\x01\x1aN\n\tGpusEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.cinquefoil.planner.v1.GpuHistory:\x02\x38\x01\"\x8d\x01\n\x0c\x46leetHistory\x12\x11\n\tmetered_s\x18\x01 \x01(\x01\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x12\x15\n\rbase_energy_j\x18\x03 \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x04 \x01(\x01\x12\x19\n\x11\x62\x61se_carbon_gco2e\x18\x05 \x01(\x01\x12\x10\n\x08routed_s\x18\x06 \x01(\x01\"A\n\x0bZoneHistory\x12\x0f\n\x07known_s\x18\x01 \x01(\x01\x12!\n\x19intensity_gco2e_s_per_kwh\x18\x02 \x01(\x01\"\xb3\x01\n\x0cModelHistory\x12\x0f\n\x07\x61rrived\x18\x01 \x01(\x04\x12\x10\n\x08\x61nswered\x18\x02 \x01(\x04\x12\x0c\n\x04late\x18\x03 \x01(\x04\x12\x0f\n\x07refused\x18\x04 \x01(\x04\x12\r\n\x05timed\x18\x05 \x01(\x04\x12\x11\n\tlatency_s\x18\x06 \x01(\x01\x12\x10\n\x08\x61\x63\x63uracy\x18\x07 \x01(\x01\x12\x15\n\rslo_latency_s\x18\x08 \x01(\x01\x12\x16\n\x0eslo_percentile\x18\t \x01(\x01\"1\n\nGpuHistory\x12\x11\n\tmetered_s\x18\x01 \x01(\x01\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/planner/v1/history.proto\x12\x15\x63inquefoil.planner.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\x05\n\x0cHistoryPoint\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x05\x66leet\x18\x02 \x01(\x0b\x32#.cinquefoil.planner.v1.FleetHistory\x12=\n\x05zones\x18\x03 \x03(\x0b\x32..cinquefoil.planner.v1.HistoryPoint.ZonesEntry\x12?\n\x06models\x18\x04 \x03(\x0b\x32/.cinquefoil.planner.v1.HistoryPoint.ModelsEntry\x12;\n\x04gpus\x18\x05 \x03(\x0b\x32-.cinquefoil.planner.v1.HistoryPoint.GpusEntry\x12=\n\x05sites\x18\x06 \x03(\x0b\x32..cinquefoil.planner.v1.HistoryPoint.SitesEntry\x1aP\n\nZonesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".cinquefoil.planner.v1.ZoneHistory:\x02\x38\x01\x1aR\n\x0bModelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.cinquefoil.planner.v1.ModelHistory:\x02\x38\x01\x1aN\n\tGpusEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.cinquefoil.planner.v1.GpuHistory:\x02\x38\x01\x1aP\n\nSitesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".cinquefoil.planner.v1.SiteHistory:\x02\x38\x01\"V\n\x0bSiteHistory\x12\x11\n\tmetered_s\x18\x01 \x01(\x01\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x12\x11\n\tlimited_s\x18\x03 \x01(\x01\x12\x0f\n\x07limit_j\x18\x04 \x01(\x01\"\x8d\x01\n\x0c\x46leetHistory\x12\x11\n\tmetered_s\x18\x01 \x01(\x01\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x12\x15\n\rbase_energy_j\x18\x03 \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x04 \x01(\x01\x12\x19\n\x11\x62\x61se_carbon_gco2e\x18\x05 \x01(\x01\x12\x10\n\x08routed_s\x18\x06 \x01(\x01\"A\n\x0bZoneHistory\x12\x0f\n\x07known_s\x18\x01 \x01(\x01\x12!\n\x19intensity_gco2e_s_per_kwh\x18\x02 \x01(\x01\"\xb3\x01\n\x0cModelHistory\x12\x0f\n\x07\x61rrived\x18\x01 \x01(\x04\x12\x10\n\x08\x61nswered\x18\x02 \x01(\x04\x12\x0c\n\x04late\x18\x03 \x01(\x04\x12\x0f\n\x07refused\x18\x04 \x01(\x04\x12\r\n\x05timed\x18\x05 \x01(\x04\x12\x11\n\tlatency_s\x18\x06 \x01(\x01\x12\x10\n\x08\x61\x63\x63uracy\x18\x07 \x01(\x01\x12\x15\n\rslo_latency_s\x18\x08 \x01(\x01\x12\x16\n\x0eslo_percentile\x18\t \x01(\x01\"1\n\nGpuHistory\x12\x11\n\tmetered_s\x18\x01 \x01(\x01\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,20 +38,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HISTORYPOINT_MODELSENTRY']._serialized_options = b'8\001'
   _globals['_HISTORYPOINT_GPUSENTRY']._loaded_options = None
   _globals['_HISTORYPOINT_GPUSENTRY']._serialized_options = b'8\001'
+  _globals['_HISTORYPOINT_SITESENTRY']._loaded_options = None
+  _globals['_HISTORYPOINT_SITESENTRY']._serialized_options = b'8\001'
   _globals['_HISTORYPOINT']._serialized_start=96
-  _globals['_HISTORYPOINT']._serialized_end=640
-  _globals['_HISTORYPOINT_ZONESENTRY']._serialized_start=396
-  _globals['_HISTORYPOINT_ZONESENTRY']._serialized_end=476
-  _globals['_HISTORYPOINT_MODELSENTRY']._serialized_start=478
-  _globals['_HISTORYPOINT_MODELSENTRY']._serialized_end=560
-  _globals['_HISTORYPOINT_GPUSENTRY']._serialized_start=562
-  _globals['_HISTORYPOINT_GPUSENTRY']._serialized_end=640
-  _globals['_FLEETHISTORY']._serialized_start=643
-  _globals['_FLEETHISTORY']._serialized_end=784
-  _globals['_ZONEHISTORY']._serialized_start=786
-  _globals['_ZONEHISTORY']._serialized_end=851
-  _globals['_MODELHISTORY']._serialized_start=854
-  _globals['_MODELHISTORY']._serialized_end=1033
-  _globals['_GPUHISTORY']._serialized_start=1035
-  _globals['_GPUHISTORY']._serialized_end=1084
+  _globals['_HISTORYPOINT']._serialized_end=785
+  _globals['_HISTORYPOINT_ZONESENTRY']._serialized_start=459
+  _globals['_HISTORYPOINT_ZONESENTRY']._serialized_end=539
+  _globals['_HISTORYPOINT_MODELSENTRY']._serialized_start=541
+  _globals['_HISTORYPOINT_MODELSENTRY']._serialized_end=623
+  _globals['_HISTORYPOINT_GPUSENTRY']._serialized_start=625
+  _globals['_HISTORYPOINT_GPUSENTRY']._serialized_end=703
+  _globals['_HISTORYPOINT_SITESENTRY']._serialized_start=705
+  _globals['_HISTORYPOINT_SITESENTRY']._serialized_end=785
+  _globals['_SITEHISTORY']._serialized_start=787
+  _globals['_SITEHISTORY']._serialized_end=873
+  _globals['_FLEETHISTORY']._serialized_start=876
+  _globals['_FLEETHISTORY']._serialized_end=1017
+  _globals['_ZONEHISTORY']._serialized_start=1019
+  _globals['_ZONEHISTORY']._serialized_end=1084
+  _globals['_MODELHISTORY']._serialized_start=1087
+  _globals['_MODELHISTORY']._serialized_end=1266
+  _globals['_GPUHISTORY']._serialized_start=1268
+  _globals['_GPUHISTORY']._serialized_end=1317
 # @@protoc_insertion_point(module_scope)

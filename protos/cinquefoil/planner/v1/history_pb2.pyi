@@ -90,11 +90,33 @@ class HistoryPoint(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SitesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___SiteHistory: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___SiteHistory | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SINCE_FIELD_NUMBER: _builtins.int
     FLEET_FIELD_NUMBER: _builtins.int
     ZONES_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    SITES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """Start of the stretch: a multiple of its length since 1970, UTC."""
@@ -115,6 +137,10 @@ class HistoryPoint(_message.Message):
     def gpus(self) -> _containers.MessageMap[_builtins.str, Global___GpuHistory]:
         """By GPU UUID. Empty where the fleet has more than 256 GPUs."""
 
+    @_builtins.property
+    def sites(self) -> _containers.MessageMap[_builtins.str, Global___SiteHistory]:
+        """By site of the deployment file."""
+
     def __init__(
         self,
         *,
@@ -123,14 +149,47 @@ class HistoryPoint(_message.Message):
         zones: _abc.Mapping[_builtins.str, Global___ZoneHistory] | None = ...,
         models: _abc.Mapping[_builtins.str, Global___ModelHistory] | None = ...,
         gpus: _abc.Mapping[_builtins.str, Global___GpuHistory] | None = ...,
+        sites: _abc.Mapping[_builtins.str, Global___SiteHistory] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet", "gpus", b"gpus", "models", b"models", "since", b"since", "zones", b"zones"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet", b"fleet", "gpus", b"gpus", "models", b"models", "since", b"since", "sites", b"sites", "zones", b"zones"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HistoryPoint: _TypeAlias = HistoryPoint  # noqa: Y015
+
+@_typing.final
+class SiteHistory(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METERED_S_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    LIMITED_S_FIELD_NUMBER: _builtins.int
+    LIMIT_J_FIELD_NUMBER: _builtins.int
+    metered_s: _builtins.float
+    """Time that the reports of its energy cover. Unit: s."""
+    energy_j: _builtins.float
+    """Metered energy at the wall: devices and hosts, PUE included. Unit: J."""
+    limited_s: _builtins.float
+    """Time in which a power limit was in force. Unit: s."""
+    limit_j: _builtins.float
+    """The limit in force summed over that time. Unit: J."""
+    def __init__(
+        self,
+        *,
+        metered_s: _builtins.float = ...,
+        energy_j: _builtins.float = ...,
+        limited_s: _builtins.float = ...,
+        limit_j: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["energy_j", b"energy_j", "limit_j", b"limit_j", "limited_s", b"limited_s", "metered_s", b"metered_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteHistory: _TypeAlias = SiteHistory  # noqa: Y015
 
 @_typing.final
 class FleetHistory(_message.Message):

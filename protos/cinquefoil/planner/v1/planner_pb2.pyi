@@ -7,6 +7,7 @@ from cinquefoil.condition.v1 import condition_pb2 as _condition_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as _inventory_pb2
 from cinquefoil.gpuagent.v1 import steps_pb2 as _steps_pb2
 from cinquefoil.planner.v1 import explanation_pb2 as _explanation_pb2
+from cinquefoil.planner.v1 import grid_event_pb2 as _grid_event_pb2
 from cinquefoil.planner.v1 import history_pb2 as _history_pb2
 from cinquefoil.planner.v1 import plan_pb2 as _plan_pb2
 from cinquefoil.planner.v1 import waiting_pb2 as _waiting_pb2
@@ -56,6 +57,182 @@ ACCOUNT_GROUPING_NODE: AccountGrouping.ValueType  # 2
 ACCOUNT_GROUPING_ZONE: AccountGrouping.ValueType  # 3
 """The electricity zone."""
 Global___AccountGrouping: _TypeAlias = AccountGrouping  # noqa: Y015
+
+@_typing.final
+class SetGridEventRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _grid_event_pb2.GridEvent:
+        """The event; status, baseline, announced_at, cancelled_at and principal are the planner's."""
+
+    def __init__(
+        self,
+        *,
+        event: _grid_event_pb2.GridEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetGridEventRequest: _TypeAlias = SetGridEventRequest  # noqa: Y015
+
+@_typing.final
+class SetGridEventResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _grid_event_pb2.GridEvent:
+        """The event as the planner keeps it."""
+
+    def __init__(
+        self,
+        *,
+        event: _grid_event_pb2.GridEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetGridEventResponse: _TypeAlias = SetGridEventResponse  # noqa: Y015
+
+@_typing.final
+class CancelGridEventRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelGridEventRequest: _TypeAlias = CancelGridEventRequest  # noqa: Y015
+
+@_typing.final
+class CancelGridEventResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _grid_event_pb2.GridEvent:
+        """The event as the planner keeps it."""
+
+    def __init__(
+        self,
+        *,
+        event: _grid_event_pb2.GridEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelGridEventResponse: _TypeAlias = CancelGridEventResponse  # noqa: Y015
+
+@_typing.final
+class ListGridEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALL_FIELD_NUMBER: _builtins.int
+    all: _builtins.bool
+    """Those that are over, too."""
+    def __init__(
+        self,
+        *,
+        all: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGridEventsRequest: _TypeAlias = ListGridEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListGridEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    SITES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_grid_event_pb2.GridEvent]:
+        """Events, the latest start first."""
+
+    @_builtins.property
+    def sites(self) -> _containers.RepeatedCompositeFieldContainer[_grid_event_pb2.SitePower]:
+        """Every site of the deployment file, in order of name."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[_grid_event_pb2.GridEvent] | None = ...,
+        sites: _abc.Iterable[_grid_event_pb2.SitePower] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "sites", b"sites"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGridEventsResponse: _TypeAlias = ListGridEventsResponse  # noqa: Y015
+
+@_typing.final
+class ReportGridEventRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    """The event's name."""
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportGridEventRequest: _TypeAlias = ReportGridEventRequest  # noqa: Y015
+
+@_typing.final
+class ReportGridEventResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def report(self) -> _grid_event_pb2.GridEventReport:
+        """The report."""
+
+    def __init__(
+        self,
+        *,
+        report: _grid_event_pb2.GridEventReport | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportGridEventResponse: _TypeAlias = ReportGridEventResponse  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):

@@ -131,6 +131,26 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryResponse.FromString,
                 _registered_method=True)
+        self.SetGridEvent = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/SetGridEvent',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetGridEventRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetGridEventResponse.FromString,
+                _registered_method=True)
+        self.CancelGridEvent = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/CancelGridEvent',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CancelGridEventRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CancelGridEventResponse.FromString,
+                _registered_method=True)
+        self.ListGridEvents = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/ListGridEvents',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListGridEventsRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListGridEventsResponse.FromString,
+                _registered_method=True)
+        self.ReportGridEvent = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/ReportGridEvent',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportGridEventRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportGridEventResponse.FromString,
+                _registered_method=True)
         self.SetObjective = channel.unary_unary(
                 '/cinquefoil.planner.v1.PlannerService/SetObjective',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.SerializeToString,
@@ -379,6 +399,49 @@ class PlannerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetGridEvent(self, request, context):
+        """Announces a grid event, over restarts too, or changes one of the same name and source. Plans
+        with a horizon keep a later limit in view; one that is in force already is enforced in seconds.
+
+        Errors:
+        INVALID_ARGUMENT    a field's value, which the message names, is not allowed; nothing changes
+        NOT_FOUND           there is no such site
+        ALREADY_EXISTS      another source has announced an event of that name
+        FAILED_PRECONDITION the limit is relative, and no baseline is known
+        RESOURCE_EXHAUSTED  too many events lie ahead
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelGridEvent(self, request, context):
+        """Cancels a grid event: its limit ends now. Does nothing to one that is over.
+
+        Errors:
+        NOT_FOUND there is no such event
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGridEvents(self, request, context):
+        """Lists grid events, the newest start first, and the sites' power now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportGridEvent(self, request, context):
+        """Reports what a site did in a grid event, up to its end or now.
+
+        Errors:
+        NOT_FOUND           there is no such event
+        FAILED_PRECONDITION it has not begun
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetObjective(self, request, context):
         """Changes the objective and plans again.
 
@@ -563,6 +626,26 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.ReadHistory,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryResponse.SerializeToString,
+            ),
+            'SetGridEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetGridEvent,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetGridEventRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetGridEventResponse.SerializeToString,
+            ),
+            'CancelGridEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelGridEvent,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CancelGridEventRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CancelGridEventResponse.SerializeToString,
+            ),
+            'ListGridEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGridEvents,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListGridEventsRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListGridEventsResponse.SerializeToString,
+            ),
+            'ReportGridEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportGridEvent,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportGridEventRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportGridEventResponse.SerializeToString,
             ),
             'SetObjective': grpc.unary_unary_rpc_method_handler(
                     servicer.SetObjective,
@@ -1114,6 +1197,114 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/ReadHistory',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetGridEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/SetGridEvent',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetGridEventRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetGridEventResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelGridEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/CancelGridEvent',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CancelGridEventRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CancelGridEventResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGridEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/ListGridEvents',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListGridEventsRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListGridEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportGridEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/ReportGridEvent',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportGridEventRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReportGridEventResponse.FromString,
             options,
             channel_credentials,
             insecure,

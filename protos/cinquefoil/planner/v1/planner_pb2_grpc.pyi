@@ -162,6 +162,32 @@ class PlannerServiceStub:
     Errors:
       INVALID_ARGUMENT until is not after since
     """
+    SetGridEvent: _grpc.UnaryUnaryMultiCallable[_planner_pb2.SetGridEventRequest, _planner_pb2.SetGridEventResponse]
+    """Announces a grid event, over restarts too, or changes one of the same name and source. Plans
+    with a horizon keep a later limit in view; one that is in force already is enforced in seconds.
+
+    Errors:
+      INVALID_ARGUMENT    a field's value, which the message names, is not allowed; nothing changes
+      NOT_FOUND           there is no such site
+      ALREADY_EXISTS      another source has announced an event of that name
+      FAILED_PRECONDITION the limit is relative, and no baseline is known
+      RESOURCE_EXHAUSTED  too many events lie ahead
+    """
+    CancelGridEvent: _grpc.UnaryUnaryMultiCallable[_planner_pb2.CancelGridEventRequest, _planner_pb2.CancelGridEventResponse]
+    """Cancels a grid event: its limit ends now. Does nothing to one that is over.
+
+    Errors:
+      NOT_FOUND there is no such event
+    """
+    ListGridEvents: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ListGridEventsRequest, _planner_pb2.ListGridEventsResponse]
+    """Lists grid events, the newest start first, and the sites' power now."""
+    ReportGridEvent: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ReportGridEventRequest, _planner_pb2.ReportGridEventResponse]
+    """Reports what a site did in a grid event, up to its end or now.
+
+    Errors:
+      NOT_FOUND           there is no such event
+      FAILED_PRECONDITION it has not begun
+    """
     SetObjective: _grpc.UnaryUnaryMultiCallable[_planner_pb2.SetObjectiveRequest, _planner_pb2.SetObjectiveResponse]
     """Changes the objective and plans again.
 
@@ -353,6 +379,32 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       INVALID_ARGUMENT until is not after since
+    """
+    SetGridEvent: _aio.UnaryUnaryMultiCallable[_planner_pb2.SetGridEventRequest, _planner_pb2.SetGridEventResponse]  # type: ignore[assignment]
+    """Announces a grid event, over restarts too, or changes one of the same name and source. Plans
+    with a horizon keep a later limit in view; one that is in force already is enforced in seconds.
+
+    Errors:
+      INVALID_ARGUMENT    a field's value, which the message names, is not allowed; nothing changes
+      NOT_FOUND           there is no such site
+      ALREADY_EXISTS      another source has announced an event of that name
+      FAILED_PRECONDITION the limit is relative, and no baseline is known
+      RESOURCE_EXHAUSTED  too many events lie ahead
+    """
+    CancelGridEvent: _aio.UnaryUnaryMultiCallable[_planner_pb2.CancelGridEventRequest, _planner_pb2.CancelGridEventResponse]  # type: ignore[assignment]
+    """Cancels a grid event: its limit ends now. Does nothing to one that is over.
+
+    Errors:
+      NOT_FOUND there is no such event
+    """
+    ListGridEvents: _aio.UnaryUnaryMultiCallable[_planner_pb2.ListGridEventsRequest, _planner_pb2.ListGridEventsResponse]  # type: ignore[assignment]
+    """Lists grid events, the newest start first, and the sites' power now."""
+    ReportGridEvent: _aio.UnaryUnaryMultiCallable[_planner_pb2.ReportGridEventRequest, _planner_pb2.ReportGridEventResponse]  # type: ignore[assignment]
+    """Reports what a site did in a grid event, up to its end or now.
+
+    Errors:
+      NOT_FOUND           there is no such event
+      FAILED_PRECONDITION it has not begun
     """
     SetObjective: _aio.UnaryUnaryMultiCallable[_planner_pb2.SetObjectiveRequest, _planner_pb2.SetObjectiveResponse]  # type: ignore[assignment]
     """Changes the objective and plans again.
@@ -656,6 +708,56 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           INVALID_ARGUMENT until is not after since
+        """
+
+    @_abc_1.abstractmethod
+    def SetGridEvent(
+        self,
+        request: _planner_pb2.SetGridEventRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.SetGridEventResponse, _abc.Awaitable[_planner_pb2.SetGridEventResponse]]:
+        """Announces a grid event, over restarts too, or changes one of the same name and source. Plans
+        with a horizon keep a later limit in view; one that is in force already is enforced in seconds.
+
+        Errors:
+          INVALID_ARGUMENT    a field's value, which the message names, is not allowed; nothing changes
+          NOT_FOUND           there is no such site
+          ALREADY_EXISTS      another source has announced an event of that name
+          FAILED_PRECONDITION the limit is relative, and no baseline is known
+          RESOURCE_EXHAUSTED  too many events lie ahead
+        """
+
+    @_abc_1.abstractmethod
+    def CancelGridEvent(
+        self,
+        request: _planner_pb2.CancelGridEventRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.CancelGridEventResponse, _abc.Awaitable[_planner_pb2.CancelGridEventResponse]]:
+        """Cancels a grid event: its limit ends now. Does nothing to one that is over.
+
+        Errors:
+          NOT_FOUND there is no such event
+        """
+
+    @_abc_1.abstractmethod
+    def ListGridEvents(
+        self,
+        request: _planner_pb2.ListGridEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.ListGridEventsResponse, _abc.Awaitable[_planner_pb2.ListGridEventsResponse]]:
+        """Lists grid events, the newest start first, and the sites' power now."""
+
+    @_abc_1.abstractmethod
+    def ReportGridEvent(
+        self,
+        request: _planner_pb2.ReportGridEventRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.ReportGridEventResponse, _abc.Awaitable[_planner_pb2.ReportGridEventResponse]]:
+        """Reports what a site did in a grid event, up to its end or now.
+
+        Errors:
+          NOT_FOUND           there is no such event
+          FAILED_PRECONDITION it has not begun
         """
 
     @_abc_1.abstractmethod

@@ -57,6 +57,25 @@ class PlanState(IntEnum):
         return cls.UNSPECIFIED
 
 
+class GridEventStatus(IntEnum):
+    """Where a grid event stands."""
+
+    UNSPECIFIED = 0
+    # It begins later.
+    ANNOUNCED = 1
+    # Its limit is in force.
+    ACTIVE = 2
+    # It is over.
+    ENDED = 3
+    # It was cancelled before its end.
+    CANCELLED = 4
+
+    @classmethod
+    def _missing_(cls, value: object) -> "GridEventStatus":
+        """Return UNSPECIFIED for a value that only newer programs know."""
+        return cls.UNSPECIFIED
+
+
 class AccountGrouping(IntEnum):
     """Column by which the entries of an hour are added up."""
 
@@ -723,6 +742,150 @@ class PlanDiff:
     unlike: tuple[Unlike, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class GridEvent:
+    """A time in which a site may draw less power. Where several are in force the strictest limit
+    counts.
+
+    Attributes:
+        event_id: Unique name, at most 200 letters, digits and "._:-". Empty in an order: the
+            planner chooses.
+        site: Site of the deployment file.
+        limit_w: Most power at the wall. An order has this, limit_share, level or change_w; the
+            planner turns the others into this one. Unit: watts.
+        limit_share: Most power as a share of the baseline, 0..1.
+        level: Level of `grid.levels`, which has its share of the baseline. 0: none.
+        change_w: Most power as a difference from the baseline, below 0. Unit: watts.
+        start: Start, UTC. Unset in an order: now.
+        end: End, UTC.
+        ramp_s: Time after the start in which the limit falls from the baseline, in steps. Unit: s.
+        priority: Importance in the words of its source; lower is more important, 0: not given. It
+            is shown only.
+        source: What it is from: "operator", "mqtt" or "openadr/NAME".
+        status: Where it stands at the time of the message.
+        baseline_w: Expected mean power without it, when it was announced; 0: not known. Unit:
+            watts.
+        baseline_method: Method of the baseline.
+        announced_at: When the planner took it in, UTC.
+        cancelled_at: When it was cancelled, UTC. Unset: it was not.
+        principal: Identity that ordered it. Empty: identities are not checked.
+    """
+
+    event_id: str = ""
+    site: str = ""
+    limit_w: float | None = None
+    limit_share: float | None = None
+    level: int = 0
+    change_w: float | None = None
+    start: datetime = datetime.fromtimestamp(0, UTC)
+    end: datetime = datetime.fromtimestamp(0, UTC)
+    ramp_s: float = 0.0
+    priority: int = 0
+    source: str = ""
+    status: GridEventStatus = GridEventStatus.UNSPECIFIED
+    baseline_w: float = 0.0
+    baseline_method: str = ""
+    announced_at: datetime = datetime.fromtimestamp(0, UTC)
+    cancelled_at: datetime | None = None
+    principal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SitePower:
+    """A site's power at the wall, now.
+
+    Attributes:
+        site: The site.
+        limit_w: Strictest limit in force. Unset: none. Unit: watts.
+        setting: Setting or event that the limit is from.
+        metered_w: Metered power of its connected nodes: devices and hosts, PUE included. Unit:
+            watts.
+        nodes_away: Nodes that are not connected: their power is not in metered_w.
+    """
+
+    site: str = ""
+    limit_w: float | None = None
+    setting: str = ""
+    metered_w: float = 0.0
+    nodes_away: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GridEventPoint:
+    """A stretch of time around a grid event.
+
+    Attributes:
+        since: Its start, UTC.
+        metered_w: Mean power metered at the wall. Unset: nothing was metered. Unit: watts.
+        baseline_w: Power expected without the event. Unset: not known. Unit: watts.
+        limit_w: The event's limit at the end of the stretch. Unset: none then. Unit: watts.
+        intensity_gco2e_per_kwh: Carbon intensity of the site's zone. Unset: not known. Unit:
+            gCO2e/kWh.
+    """
+
+    since: datetime = datetime.fromtimestamp(0, UTC)
+    metered_w: float | None = None
+    baseline_w: float | None = None
+    limit_w: float | None = None
+    intensity_gco2e_per_kwh: float | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ModelInEvent:
+    """Requests to a model during a grid event, or before it.
+
+    Attributes:
+        model: The model.
+        answered: Requests answered during the event.
+        late: Of them: later than the objective.
+        refused: Requests refused because of overload during the event.
+        answered_before: Requests answered in the time before it that the points cover.
+        late_before: Of them: later than the objective.
+        refused_before: Requests refused then.
+    """
+
+    model: str = ""
+    answered: int = 0
+    late: int = 0
+    refused: int = 0
+    answered_before: int = 0
+    late_before: int = 0
+    refused_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GridEventReport:
+    """Report of a site in a grid event: power, requests and emissions.
+
+    Attributes:
+        event: The event.
+        step_s: Length of a point: minutes are kept for 26 hours, ten minutes for 8 days. Unit: s.
+        points: From as long before the event as it lasts, at most an hour, to its end or now.
+        baseline_method: Method of the points' baseline; empty: none is known.
+        models: Requests of the whole deployment, by model.
+        energy_j: Metered energy at the wall during the event. Unit: J.
+        shed_j: Energy of the baseline less that, over the same time. Unset: no baseline. Unit: J.
+        carbon_gco2e: Operational emissions of energy_j, by the zone's intensity. Unset: not known.
+            Unit: gCO2e.
+        shed_share_min: Smallest shed power of a point as a share of the promise, baseline less
+            limit. Unset: no point has both.
+        metered_points: Points of the event that were metered.
+        points_above: Of them: above the limit.
+    """
+
+    event: GridEvent = GridEvent()
+    step_s: int = 0
+    points: tuple[GridEventPoint, ...] = ()
+    baseline_method: str = ""
+    models: tuple[ModelInEvent, ...] = ()
+    energy_j: float = 0.0
+    shed_j: float | None = None
+    carbon_gco2e: float | None = None
+    shed_share_min: float | None = None
+    metered_points: int = 0
+    points_above: int = 0
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class FleetHistory:
     """The message `cinquefoil.planner.v1.FleetHistory`.
@@ -798,6 +961,23 @@ class GpuHistory:
     energy_j: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class SiteHistory:
+    """The message `cinquefoil.planner.v1.SiteHistory`.
+
+    Attributes:
+        metered_s: Time that the reports of its energy cover. Unit: s.
+        energy_j: Metered energy at the wall: devices and hosts, PUE included. Unit: J.
+        limited_s: Time in which a power limit was in force. Unit: s.
+        limit_j: The limit in force summed over that time. Unit: J.
+    """
+
+    metered_s: float = 0.0
+    energy_j: float = 0.0
+    limited_s: float = 0.0
+    limit_j: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
     """One stretch of time. All figures are sums, so that stretches add up to a longer one; a mean is a
@@ -809,6 +989,7 @@ class HistoryPoint:
         zones: By electricity zone.
         models: By model.
         gpus: By GPU UUID. Empty where the fleet has more than 256 GPUs.
+        sites: By site of the deployment file.
     """
 
     since: datetime = datetime.fromtimestamp(0, UTC)
@@ -816,6 +997,7 @@ class HistoryPoint:
     zones: Mapping[str, ZoneHistory] = field(default_factory=dict)
     models: Mapping[str, ModelHistory] = field(default_factory=dict)
     gpus: Mapping[str, GpuHistory] = field(default_factory=dict)
+    sites: Mapping[str, SiteHistory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, order=True)

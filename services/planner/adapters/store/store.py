@@ -15,7 +15,14 @@ from pydantic import TypeAdapter
 from sqlalchemy import Column, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cinquefoil.planner.v1.records import ChangedSetting, NodeOrder, Outcome, Plan, PlanState
+from cinquefoil.planner.v1.records import (
+    ChangedSetting,
+    GridEvent,
+    NodeOrder,
+    Outcome,
+    Plan,
+    PlanState,
+)
 from services.kit.database.connection import SharedConnection, uncancellable
 from services.kit.errors import NotFound, ServiceError
 from services.planner.adapters.store import rows
@@ -111,6 +118,7 @@ class Store:
         waiting_rooms: Rooms that models' replicas offered waiting work, by hour of the day.
         waiting_attained: Part of such a room that answers have shown there to be, by model.
         grid_hours: Hours of grid time that the price of accuracy rests on.
+        grid_events: Grid events, those that are over, too.
         routing, save_routing: Return and write the routing table in force; None: there was none.
     """
 
@@ -144,6 +152,9 @@ class Store:
         self.save_beliefs = self.beliefs.save
         self.grid_hours = Stored[tuple[GridHour, ...]](
             connection, "grid_hours", rows.StoredHours, ()
+        )
+        self.grid_events = Stored[tuple[GridEvent, ...]](
+            connection, "grid_events", tuple[GridEvent, ...], ()
         )
         routing = RoutingRows(connection)
         self.save_routing, self.routing = routing.save, routing.load

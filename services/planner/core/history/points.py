@@ -12,10 +12,11 @@ from cinquefoil.planner.v1.records import (
     GpuHistory,
     HistoryPoint,
     ModelHistory,
+    SiteHistory,
     ZoneHistory,
 )
 
-T = TypeVar("T", FleetHistory, GpuHistory, ModelHistory, ZoneHistory)
+T = TypeVar("T", FleetHistory, GpuHistory, ModelHistory, SiteHistory, ZoneHistory)
 
 MAX_POINTS: Final = 1500
 """Most points of an answer."""
@@ -94,6 +95,7 @@ def merged(points: Iterable[HistoryPoint], start_s: int) -> HistoryPoint:
         zones=_sums(point.zones for point in points),
         models=_sums(point.models for point in points),
         gpus=_sums(point.gpus for point in points),
+        sites=_sums(point.sites for point in points),
     )
 
 

@@ -14,6 +14,7 @@ from cinquefoil.planner.v1.records import (
     ZoneHistory,
 )
 from services.planner.core.accounting.accountant import Metered
+from services.planner.core.grid_events.site_meter import SiteNodes
 from services.planner.core.history.points import MINUTE, start_of
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model
@@ -27,6 +28,9 @@ _GRACE_S: Final = 15.0
 
 _LONGEST_LOOK_S: Final = 30.0
 """Longest time between two looks at the grid that counts: a longer time is unknown, s."""
+
+_NO_SITES: Final = SiteNodes()
+_NO_LIMITS: Final[Mapping[str, float]] = {}
 
 _Pair = list[float]
 
@@ -54,6 +58,7 @@ class _Minute:
         energy_j, base_energy_j, carbon_gco2e, base_carbon_gco2e: As of FleetHistory.
         gpus: Time covered, s, and energy, J, by UUID.
         zones: Time known, s, and intensity times time, by zone.
+        limits: Time with a power limit, s, and the limit times time, by site.
         routed_s: Time covered by each router's reports, s.
         models: Answers by model.
     """
@@ -64,10 +69,11 @@ class _Minute:
     base_carbon_gco2e: float = 0.0
     gpus: defaultdict[str, _Pair] = field(default_factory=lambda: defaultdict(_pair))
     zones: defaultdict[str, _Pair] = field(default_factory=lambda: defaultdict(_pair))
+    limits: defaultdict[str, _Pair] = field(default_factory=lambda: defaultdict(_pair))
     routed_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     models: defaultdict[str, _Answers] = field(default_factory=lambda: defaultdict(_Answers))
 
-    def point(self, start_s: int, models: Mapping[str, Model]) -> HistoryPoint:
+    def point(self, start_s: int, models: Mapping[str, Model], sites: SiteNodes) -> HistoryPoint:
         """Return the sums as a point."""
         return HistoryPoint(
             since=datetime.fromtimestamp(start_s, UTC),
@@ -87,6 +93,7 @@ class _Minute:
             gpus={uuid: GpuHistory(*sums) for uuid, sums in sorted(self.gpus.items())}
             if len(self.gpus) <= MAX_GPUS
             else {},
+            sites=sites.history(self.gpus, {site: (a, b) for site, (a, b) in self.limits.items()}),
         )
 
 
@@ -159,9 +166,13 @@ class Recorder:
                 answers.latency_s += report.latency_s[model] * answered
 
     def look(
-        self, intensity_gco2e_per_kwh: Mapping[str, float], now_s: float, lasted_s: float
+        self,
+        intensity_gco2e_per_kwh: Mapping[str, float],
+        now_s: float,
+        lasted_s: float,
+        limit_w: Mapping[str, float] = _NO_LIMITS,
     ) -> None:
-        """Add the intensities in force, which have been so since the last look."""
+        """Add intensities, and limits of sites, that have been in force since the last look."""
         if not 0 < lasted_s <= _LONGEST_LOOK_S:
             return
         minute = self._minute(start_of(now_s, MINUTE.step_s))
@@ -169,18 +180,25 @@ class Recorder:
             sums = minute.zones[zone]
             sums[0] += lasted_s
             sums[1] += intensity * lasted_s
+        for site, each_w in limit_w.items():
+            minute.limits[site][0] += lasted_s
+            minute.limits[site][1] += each_w * lasted_s
 
-    def closed(self, now_s: float, models: Mapping[str, Model]) -> list[HistoryPoint]:
+    def closed(
+        self, now_s: float, models: Mapping[str, Model], sites: SiteNodes = _NO_SITES
+    ) -> list[HistoryPoint]:
         """Remove and return the minutes that nothing is awaited of, in order of time.
 
         Those after the present one are among them: the clock was set back.
         """
         over = [start_s for start_s in self._minutes if not self._awaited(start_s, now_s)]
-        return [self._minutes.pop(start_s).point(start_s, models) for start_s in sorted(over)]
+        return [
+            self._minutes.pop(start_s).point(start_s, models, sites) for start_s in sorted(over)
+        ]
 
-    def open(self, models: Mapping[str, Model]) -> list[HistoryPoint]:
+    def open(self, models: Mapping[str, Model], sites: SiteNodes = _NO_SITES) -> list[HistoryPoint]:
         """Return the minutes that still grow, in order of time."""
-        return [minute.point(at_s, models) for at_s, minute in sorted(self._minutes.items())]
+        return [minute.point(at_s, models, sites) for at_s, minute in sorted(self._minutes.items())]
 
     @staticmethod
     def _awaited(start_s: int, now_s: float) -> bool:

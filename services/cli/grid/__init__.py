@@ -1,0 +1,1 @@
+"""Grid events: orders, lists, reports."""

@@ -1,0 +1,1 @@
+"""Grid events: times in which a site may draw less power."""
