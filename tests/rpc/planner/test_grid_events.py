@@ -11,7 +11,7 @@ import pytest
 from cinquefoil.planner.v1 import grid_event_pb2, planner_pb2
 from services.kit import config
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner
-from tests.support.planner.planner_client import connected, eventually
+from tests.support.planner.planner_client import connected
 
 HOUR = timedelta(hours=1)
 
@@ -39,12 +39,6 @@ async def test_an_event_limits_its_site_over_a_restart_until_it_is_cancelled(
         await stub.SetGridEvent(order("later", now + 20 * HOUR, 300))
         kept = (await stub.SetGridEvent(order("now", now, 1))).event
         assert kept.status == grid_event_pb2.GRID_EVENT_STATUS_ACTIVE
-
-        async def named() -> bool:
-            fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
-            return any(each.setting == "grid event now" for each in fleet.conditions)
-
-        await eventually(named)
     async with planner(settings) as stub, living(agent, stub):
         await connected(stub, "node-a")
         found = await stub.ListGridEvents(everything)
