@@ -167,10 +167,11 @@ async def check(config: Path, service: str, *, own: bool = False) -> None:
     if service not in known:
         raise InvalidArgument(f"no service {service!r}; this deployment has {', '.join(known)}")
     found = known[service]
-    address = found.endpoint.dial
+    addresses = (found.endpoint.dial,) if own else found.endpoint.dials
+    address = ", ".join(addresses)
     caller = (found.role, found.node) if own else ("operator", "")
     async with dial(
-        address, deployment.identity(*caller), deployment.expected(found.role, found.node)
+        addresses, deployment.identity(*caller), deployment.expected(found.role, found.node)
     ) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
         request = health_pb2.HealthCheckRequest()

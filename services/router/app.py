@@ -57,6 +57,9 @@ _SERVICES = (
 
 _log = logs.get("routes")
 
+_FIRST_PLAN_S = 20.0
+"""Time that a planner without a plan has for one before a router is ready without routes, s."""
+
 _GRACE_S = 1.0  # after the drain only answers on their way and health watchers are left
 
 
@@ -223,7 +226,7 @@ class _Router:
         file = self._settings.routing_file
         self._file = None if file is None else RoutingFile(file)
         self._reported_s = self._clock.monotonic()
-        self._routed = asyncio.Event()
+        self._heard, self._routed = asyncio.Event(), asyncio.Event()
         self._planned = self.engine.registry.table
         self.intensity = self._carbon.intensity
 
@@ -336,6 +339,7 @@ class _Router:
 
     def _note(self, readiness: Readiness) -> None:
         self.engine.registry.readiness = readiness
+        self._heard.set()
         if readiness.stopped:
             self._routed.set()
 
@@ -345,6 +349,16 @@ class _Router:
         return to_report(self.engine, self._id, window_s)
 
     async def _report_ready(self, server: Serving) -> None:
-        """Report SERVING once routes are known, or the reason why there are none."""
-        await self._routed.wait()
+        """Report SERVING once routes are known, or the planner has none: requests are answered so.
+
+        A router that waited for the first machine would hold up the rollout of all routers.
+        """
+        hearing = asyncio.create_task(self._heard.wait(), name="router.heard")
+        routed = asyncio.create_task(self._routed.wait(), name="router.routed")
+        try:
+            await asyncio.wait((hearing, routed), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((routed,), timeout=_FIRST_PLAN_S)
+        finally:
+            hearing.cancel()
+            routed.cancel()
         await server.set_ready(ready=True)

@@ -16,6 +16,7 @@ from services.cli.main import app
 from services.gpuagent.node_place import joining
 from services.kit.config.loader import load
 from services.kit.rpc.certificates import server_name
+from services.local.pki import identities
 from tests.support.paths import ROOT
 
 CHART = ROOT / "deploy/helm/cinquefoil"
@@ -24,7 +25,11 @@ CASES = {file.name: yaml.safe_load(file.read_text()) for file in EXAMPLES}
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SUITE_VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 INFO = 1  # of Helm's linter; warnings and errors are above
-CUSTOM = {"ServiceMonitor"}  # kinds that Kubernetes does not define
+CUSTOM = {
+    "ServiceMonitor",
+    "PrometheusRule",
+    "Certificate",
+}  # kinds that Kubernetes does not define
 OLDEST = {"claim-values.yaml": "1.34"}  # else what the chart says; the first with ResourceClaims
 NEWEST = kubernetes_validate.latest_version()
 HEALTH_PORT = 8471
@@ -119,12 +124,17 @@ def test_pods_are_restricted_but_an_agent_with_rights(name: str) -> None:
         privileged = mig and component == "agent"
         assert spec["securityContext"].get("runAsNonRoot", False) is not privileged
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        given = [each for each in spec.get("initContainers", ()) if each["name"] == "own-folders"]
+        for each in given:  # the only one that is root, and that only gives folders away
+            assert each["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
         hosted = {volume["name"] for volume in spec["volumes"] if "hostPath" in volume}
         wanted = {"state"} if privileged else set()
         if CASES[name].get("models", {}).get("hostPath") and component == "agent":
             wanted.add("models")
         assert hosted == wanted
         for container in [*spec["containers"], *spec.get("initContainers", ())]:
+            if container in given:
+                continue
             context = container["securityContext"]
             assert context["readOnlyRootFilesystem"]
             assert context["capabilities"].get("add", []) == ["SYS_ADMIN"] * privileged
@@ -183,6 +193,7 @@ def test_each_pod_mounts_its_own_certificates_only() -> None:
         ("agent", "cpu-0"): ["agent/cpu-0", "worker/cpu-0"],
         ("agent", "cpu-1"): ["agent/cpu-1", "worker/cpu-1"],
         ("test", ""): ["operator"],
+        ("cli", ""): ["operator"],
     }
     secrets = {
         volume["secret"]["secretName"]
@@ -224,7 +235,7 @@ def test_an_agent_is_not_killed_while_it_leaves(leave_timeout_s: float, least_s:
 def test_services_start_as_in_compose(name: str) -> None:
     """Commands and images are compose's, so that one build and one set of documents fits both."""
     for component, labels, spec in pods(objects_of(name)):
-        if component in {"test", "front"}:
+        if component in {"test", "cli", "front"}:
             continue
         container = spec["containers"][0]
         started = " ".join(container["args"]).replace("--join", "--node joined")
@@ -249,7 +260,7 @@ def test_the_kubelet_probes_where_the_service_answers_in_plaintext(name: str) ->
     """Of every service; the console has pages only."""
     config = config_of(name)
     for component, labels, spec in pods(objects_of(name)):
-        if component in {"test", "console", "front"}:
+        if component in {"test", "cli", "console", "front"}:
             continue
         node = labels.get("cinquefoil.io/node", "")
         section = config.get(component) or config["nodes"].get(node) or config["join"]
@@ -525,7 +536,7 @@ def test_models_come_from_where_the_values_say(
         assert volume[kind].get("readOnly") is read_only
         assert mount["readOnly"] is True
         assert mount["mountPath"] == "/var/lib/cinquefoil/models"
-        brings = [each["args"] for each in spec.get("initContainers", ())]
+        brings = [each.get("args") for each in spec.get("initContainers", ())]
         fetched = bool(CASES[name]["models"].get("fetch"))
         assert (["models", "fetch"] in brings) is fetched
 
@@ -535,7 +546,7 @@ def test_policies_let_in_callers_and_no_others(name: str) -> None:
     """The ports are those that the deployment file has."""
     config = config_of(name)
     policies = of_kind(objects_of(name), "NetworkPolicy")
-    served = {component for component, _, _ in pods(objects_of(name))} - {"test"}
+    served = {component for component, _, _ in pods(objects_of(name))} - {"test", "cli"}
     assert {component_of(each) for each in policies} == served
     for each in policies:
         component = component_of(each)
@@ -638,6 +649,106 @@ def test_wrong_values_are_refused_with_their_place(change: Object, sentence: str
     with pytest.raises(helm().HelmError) as caught:
         rendered({**values, key: {**values.get(key, {}), **changed}})
     assert sentence in str(caught.value)
+
+
+def millicores(container: Object) -> float:
+    cpu = container["resources"]["requests"].get("cpu", "0")
+    return float(cpu[:-1]) if cpu.endswith("m") else 1000 * float(cpu)
+
+
+def test_the_example_for_trying_fits_a_machine_of_two_cpus_also_while_it_is_upgraded() -> None:
+    """Kubernetes' own pods take up to half a CPU; a rollout starts one more of each Deployment."""
+    requested = 0.0
+    for each in objects_of("simulated-values.yaml"):
+        for _, _, spec in pods([each]):
+            replicas = each.get("spec", {}).get("replicas", 1) + (each["kind"] == "Deployment")
+            most = max(
+                sum(map(millicores, spec["containers"])),
+                *map(millicores, spec.get("initContainers", [spec["containers"][0]])),
+            )
+            requested += replicas * most
+    assert requested <= 1500
+
+
+def test_one_container_tests_every_service() -> None:
+    """By the command that a user has; of planners, one has to serve."""
+    (pod,) = (e for e in objects_of("cpu-values.yaml") if e["kind"] == "Pod")
+    (container,) = pod["spec"]["containers"]
+    services = ["carbon", "planner", "router", "predictor", "batch", "cpu-0", "cpu-1"]
+    assert container["args"] == ["health", *services]
+
+
+def test_each_component_is_scraped_once_under_the_job_that_alerts_name() -> None:
+    """By one Service, whose label is the job; with the operator's certificate by default."""
+    objects = objects_of("cpu-values.yaml")
+    services = of_kind(objects, "Service")
+    monitors = of_kind(objects, "ServiceMonitor")
+    scraped = {}
+    for each in monitors:
+        spec = each["spec"]
+        wanted = spec["selector"]["matchLabels"].items()
+        (service,) = (e for e in services if wanted <= e["metadata"]["labels"].items())
+        (endpoint,) = spec["endpoints"]
+        assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+        assert service["metadata"]["labels"][spec["jobLabel"]] == "cinquefoil"
+        assert endpoint["tlsConfig"]["cert"]["secret"]["name"] == "green-cinquefoil-operator-tls"
+        scraped[component_of(each)] = endpoint["tlsConfig"]["serverName"]
+    (rule,) = of_kind(objects, "PrometheusRule")
+    alerts = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
+    auto = {**CASES["cpu-values.yaml"], "serviceMonitor": {"enabled": "auto"}}
+
+    assert scraped == {
+        each: f"green-cinquefoil-{each}"
+        for each in ("carbon", "planner", "router", "agent", "predictor", "batch")
+    }
+    assert rule["spec"] == alerts
+    assert not of_kind(rendered(auto), "ServiceMonitor")  # a cluster without the operator
+
+
+def test_dashboards_are_those_of_the_repository() -> None:
+    found = next(
+        each["data"]
+        for each in of_kind(objects_of("cpu-values.yaml"), "ConfigMap")
+        if each["metadata"]["name"].endswith("dashboards")
+    )
+    assert found == {each.name: each.read_text() for each in ROOT.glob("deploy/grafana/*.json")}
+
+
+def test_cert_manager_makes_what_pki_makes(tmp_path: Path) -> None:
+    """The same identities, with the names by which others dial them, into the Secrets of pods."""
+    objects = objects_of("cpu-values.yaml")
+    file = tmp_path / "cinquefoil.yaml"
+    file.write_text(yaml.safe_dump(config_of("cpu-values.yaml")))
+    made = {each["spec"]["uris"][0]: each["spec"] for each in of_kind(objects, "Certificate")}
+    mounted = {
+        volume["secret"]["secretName"]
+        for component, _, spec in pods(objects)
+        for volume in spec["volumes"]
+        if "secret" in volume and component != "front"
+    }
+    for each in identities(load(file)):
+        if each.role == "client":
+            continue
+        spec = made.pop(each.spiffe_id("cinquefoil"))
+        hosts = {host for host in each.hosts if host not in {"localhost", "127.0.0.1", "::1"}}
+        assert hosts <= {*spec.get("dnsNames", ())}
+        mounted.discard(spec["secretName"])
+
+    assert made == {}
+    assert mounted == set()
+
+
+def test_folders_of_the_machine_are_given_to_the_agent_s_user() -> None:
+    """The kubelet makes them for root: neither `models fetch` nor the agent could write them."""
+    values = copy.deepcopy(CASES["join-values.yaml"])
+    values["agent"]["stateHostPath"] = "/var/lib/cinquefoil"
+    (spec,) = (spec for component, _, spec in pods(rendered(values)) if component == "agent")
+    first = spec["initContainers"][0]
+    hosted = {each["name"] for each in spec["volumes"] if "hostPath" in each}
+
+    assert first["command"][:2] == ["chown", f"{spec['securityContext']['runAsUser']}:10001"]
+    assert {each["name"] for each in first["volumeMounts"]} == hosted == {"models", "state"}
+    assert {each["mountPath"] for each in first["volumeMounts"]} == {*first["command"][2:]}
 
 
 def test_a_deployment_must_be_given() -> None:

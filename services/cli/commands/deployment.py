@@ -178,8 +178,11 @@ def doctor(config: Config = DEPLOYMENT, json: Json = False) -> None:
 
 
 async def health(
-    service: Annotated[
-        str, typer.Argument(help="carbon, planner, predictor, router, or a node's name.")
+    services: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SERVICE", help="carbon, planner, predictor, router, or a node's name."
+        ),
     ],
     config: Config = DEPLOYMENT,
     own: Annotated[
@@ -187,11 +190,15 @@ async def health(
         typer.Option("--own", help="Show the service's own certificate, not the operator's."),
     ] = False,
 ) -> None:
-    """Check that one service serves (grpc.health.v1); exit status 1 where it does not."""
+    """Check that services serve (grpc.health.v1); exit status 1 where one does not.
+
+    Of planners that stand by for one another, one has to.
+    """
     from services.cli.client import check
 
-    await check(config, service, own=own)
-    typer.echo("serving")
+    for service in services:
+        await check(config, service, own=own)
+        typer.echo(f"{service}: serving" if len(services) > 1 else "serving")
 
 
 async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments

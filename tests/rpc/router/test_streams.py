@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.rpc.status import from_wire
+from services.router import app as router_app
 from tests.support.router.router_service import World, computed, infer_request, running, until
 from tests.support.router.router_streams import METHOD, answers, final, sent, stream
 
@@ -210,3 +211,19 @@ async def test_a_worker_that_dies_loses_no_request_of_a_stream(world: World) -> 
     dying.die()
 
     assert [answer.infer_response.id for answer in await answers(call)] == list("0123")
+
+
+async def test_a_router_is_ready_when_it_can_answer_that_no_plan_exists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first machine may come later: a rollout of routers does not wait for it."""
+    monkeypatch.setattr(router_app, "_FIRST_PLAN_S", 0.01)
+    async with running(default_timeout_s=0.2) as world:
+
+        async def ready() -> bool:
+            return not await not_serving(world)
+
+        await until(ready)
+        answer = await answers(await sent(stream(world), [infer_request()]))
+
+    assert "no plan has a segment of it yet" in answer[0].error_message

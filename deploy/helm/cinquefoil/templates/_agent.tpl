@@ -55,8 +55,26 @@ spec:
     - {name: gpus, resourceClaimTemplateName: {{ include "cinquefoil.fullname" $root }}-gpus}
   {{- end }}
   {{- with $root.Values.models }}
-  {{- if or .trainDemo .fetch .initContainers $label }}
+  {{- $folders := list -}}
+  {{- if and .hostPath (or .trainDemo .fetch) }}{{ $folders = append $folders "/var/lib/cinquefoil/models" }}{{ end }}
+  {{- if $agent.stateHostPath }}{{ $folders = append $folders "/var/lib/cinquefoil/state" }}{{ end }}
+  {{- if $mig }}{{ $folders = list }}{{ end }}
+  {{- if or .trainDemo .fetch .initContainers $label $folders }}
   initContainers:
+    {{- if $folders }}
+    # The kubelet makes a machine's folders for root; `fsGroup` does not count there.
+    - name: own-folders
+      command: {{ concat (list "chown" "10001:10001") $folders | toJson }}
+      {{- $image := include "cinquefoil.container" (dict "root" $root "image" $of.image) | fromYaml }}
+      {{- $_ := set $image "securityContext" (dict "readOnlyRootFilesystem" true "runAsUser" 0 "runAsNonRoot" false "allowPrivilegeEscalation" false
+        "capabilities" (dict "drop" (list "ALL") "add" (list "CHOWN"))) }}
+      {{- toYaml $image | nindent 6 }}
+      resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {memory: 64Mi}}
+      volumeMounts:
+        {{- range $folders }}
+        - {name: {{ base . }}, mountPath: {{ . }}}
+        {{- end }}
+    {{- end }}
     {{- if $label }}
     - name: read-zone
       args: [gpuagent, zone, --label, {{ $label | quote }}, --file, /run/cinquefoil/zone]

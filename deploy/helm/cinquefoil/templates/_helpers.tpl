@@ -2,6 +2,13 @@
 {{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name }}{{ end }}
 {{- end }}
 
+{{/* Not empty: objects of the Prometheus operator are wanted: {root, enabled (true, false, "auto": where the cluster knows them)}. */}}
+{{- define "cinquefoil.wanted" -}}
+{{- if eq (toString .enabled) "auto" }}
+  {{- if .root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}yes{{ end }}
+{{- else if .enabled }}yes{{ end }}
+{{- end }}
+
 {{/* Labels that select the pods of one component: {root, component}. */}}
 {{- define "cinquefoil.selector" -}}
 app.kubernetes.io/name: {{ .root.Chart.Name }}
@@ -17,10 +24,14 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
-{{/* Name and labels of an object: {root, component, name (default: the component's)}. */}}
+{{/* Name and labels of an object: {root, component, name (default: the component's), scraped (by Prometheus)}. */}}
 {{- define "cinquefoil.metadata" -}}
 name: {{ printf "%s-%s" (include "cinquefoil.fullname" .root) (.name | default .component) }}
-labels: {{- include "cinquefoil.labels" . | nindent 2 }}
+labels:
+  {{- include "cinquefoil.labels" . | nindent 2 }}
+  {{- if .scraped }}
+  cinquefoil.io/scraped: "true"
+  {{- end }}
 {{- end }}
 
 {{/* An agent's host name; its pod's own /etc/hosts has it, too: workers bind it. {root, node}. */}}
@@ -254,6 +265,7 @@ ports:
 {{- /* Plaintext, at a port that says nothing else: the kubelet's gRPC probe shows no certificate. */}}
 startupProbe:
   grpc: {port: 8471, service: liveness}
+  initialDelaySeconds: 4  # a probe before the port is open is a warning of each start
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
