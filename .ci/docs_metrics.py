@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +84,7 @@ def _collectors() -> dict[str, Iterator[Any]]:
     """Return the families of collectors that read a state; of an empty one none has samples."""
     carbon = importlib.import_module("services.carbon.runtime.metrics")
     agent = importlib.import_module("services.gpuagent.metrics")
+    observation = importlib.import_module("services.gpuagent.observation.metrics")
     router = importlib.import_module("services.router.adapters.prometheus")
     predictor = importlib.import_module("services.predictor.adapters.prometheus")
     batch = importlib.import_module("services.batch.adapters.prometheus")
@@ -102,7 +104,10 @@ def _collectors() -> dict[str, Iterator[Any]]:
     node: Any = SimpleNamespace(name="", segments=segments, device=SimpleNamespace(readings=tuple))
     return {
         "carbon": carbon.IntensityCollector(nothing, clock).collect(),
-        "gpuagent": agent.AgentCollector(node, nothing, nothing, {}).collect(),
+        "gpuagent": chain(
+            agent.AgentCollector(node, nothing, nothing, {}).collect(),
+            observation.ObservationCollector(None).collect(),
+        ),
         "router": router.RouterCollector({}, clock, dict).collect(),
         "predictor": predictor.PredictorCollector(nothing, nothing).collect(),
         "batch": batch.BatchCollector(list, dict).collect(),

@@ -20,6 +20,7 @@ from services.cli.commands import (
     grid,
     models,
     nodes,
+    observe,
     partition,
     pki,
     plan,
@@ -91,6 +92,7 @@ def options(
 
 app.command("demo")(deployment.demo)
 app.command("init")(deployment.init)
+app.command("observe")(observe.observe)
 app.command("up")(deployment.up)
 app.command("status")(deployment.status)
 app.command("history")(deployment.history)

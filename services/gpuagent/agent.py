@@ -21,6 +21,7 @@ from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.energy.wall_power import WallPower
 from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.node_place import NodePlace
+from services.gpuagent.observation.observer import DISCOVER_S, Observer
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.planner_link.uplink import ReportOutbox, Uplink
 from services.gpuagent.power_cap.loop import PowerCap
@@ -119,6 +120,7 @@ class Agent:
                 node.device, folder / "power_limits.json", allowed=settings.may_limit_power
             ),
         )
+        self.observer = Observer(node.device, lambda: None) if settings.observed else None
         self.report = NodeReport(
             node,
             accounts,
@@ -215,6 +217,7 @@ class Agent:
             ("agent.drift", every(DriftWatch.PERIOD_S, self.drift.look)),
             ("agent.conditions", every(NodeConditions.PERIOD_S, self._look)),
             *self.wall_power.loops(),
+            *((("agent.observer", self._observe(self.observer)),) if self.observer else ()),
         )
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(loop, name=name) for name, loop in loops]
@@ -229,6 +232,15 @@ class Agent:
             for task in background:
                 task.cancel()
         await self.accounts.read()
+
+    async def _observe(self, observer: Observer) -> None:
+        """Observe what others run; GPUs that do not answer now are looked for again."""
+        while True:
+            try:
+                await observer.start()
+                await observer.run()
+            except ServiceError:
+                await self.node.clock.sleep(DISCOVER_S)
 
     async def _look(self) -> None:
         """Look at the conditions; what drivers refused is queried again first."""

@@ -14,6 +14,7 @@ from services.gpuagent.agent import Agent
 from services.gpuagent.devices.hardware import hardware_of
 from services.gpuagent.metrics import AgentCollector
 from services.gpuagent.node_place import NodePlace, joining, place_of
+from services.gpuagent.observation.metrics import ObservationCollector
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import config_builder_of
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -120,7 +121,7 @@ async def _served(
     async with (
         metrics.exposed(
             place.settings.metrics,
-            [collector],
+            [collector, ObservationCollector(agent.observer)],
             service="gpuagent",
             tls=tls,
             access=access,

@@ -20,6 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
+from services.gpuagent.core.process_activity import ProcessActivity
 from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.shared_memory.latency_counters import LatencyCounters
 from services.gpuagent.shared_memory.records import Record
@@ -199,6 +200,13 @@ class SharedCounters:
     def busy(self, slice_uuid: str) -> bool:
         """Return whether a live process holds the slice."""
         return any(slot.pid and slot.slice_uuid == slice_uuid for slot in self.slots())
+
+    def processes(self) -> Iterator[ProcessActivity]:
+        """Yield the live processes that hold a slice."""
+        now_s = self._now_s()
+        for slot in self.slots():
+            if slot.pid:
+                yield ProcessActivity(slot.pid, slot.slice_uuid, slot.busy_at(now_s))
 
     def busy_among(self, numbers: Iterable[int]) -> int:
         """Return how many of these slots' processes run a batch now."""

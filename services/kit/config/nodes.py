@@ -112,6 +112,8 @@ class Node(Endpoint):
         gpus: UUIDs of the GPUs that the agent manages. None: all of the node's.
         control: Whether the agent may change slices, segments and clocks. None: yes for simulated
             GPUs and cores; of real GPUs it only reads inventory and energy (docs/rights.md).
+        observe: Whether the agent also reports energy of processes that it did not start, and of
+            their servers by their metrics (docs/observe.md). None: of real GPUs without control.
         pue: Power usage effectiveness: wall energy per device energy.
         state_dir: Journal, meters and (simulated) hardware state.
         worker_host: Address that workers bind and routers connect to.
@@ -144,6 +146,7 @@ class Node(Endpoint):
     cpu: Cpu | None = None
     gpus: tuple[str, ...] | None = None
     control: bool | None = None
+    observe: bool | None = None
     pue: Annotated[float, Field(ge=1)] = 1.0
     state_dir: Path = Path("out/state")
     worker_host: str = "127.0.0.1"
@@ -167,6 +170,12 @@ class Node(Endpoint):
         return self.simulated is not None or self.cpu is not None
 
     @property
+    def observed(self) -> bool:
+        """True if the agent observes what others run on its GPUs."""
+        real = self.simulated is None and self.cpu is None and self.maker != "amd"
+        return (real and not self.controlled) if self.observe is None else self.observe
+
+    @property
     def may_hold_clocks(self) -> bool:
         """True if the agent may lock SM clocks."""
         return self.controlled and (self.simulated is not None or self.allow_clocks)
@@ -184,6 +193,10 @@ class Node(Endpoint):
         given = [name for name in of_gpus if getattr(self, name) not in (None, False)]
         if self.cpu is not None and given:
             yield f"cpu: the node offers cores, and {given[0]} is of GPUs"
+        if self.observe and self.cpu is not None:
+            yield "observe: the node offers cores, and processes are observed on GPUs"
+        if self.observe and self.maker == "amd":
+            yield "observe: processes are observed on GPUs of NVIDIA"
         if self.clock_loop != "off" and not self.may_hold_clocks:
             yield (
                 f"clock_loop: {self.clock_loop!r} locks clocks, which on real GPUs needs control "

@@ -1,6 +1,6 @@
 """A simulated node below unmodified pynvml, with its work and its time in the test's hands."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from services.gpuagent.core.process_activity import ProcessActivity
 from services.gpuagent.devices.fake_nvml.library import install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from tests.support.gpuagent.nvml_faults import FaultyNvml
@@ -25,6 +26,7 @@ class Work:
     used_s: float = 0.0
     held: set[str] = field(default_factory=set)
     ratios: list[float] = field(default_factory=list)
+    running: dict[int, ProcessActivity] = field(default_factory=dict)
 
     def energy_j(self) -> float:
         return self.joules
@@ -40,6 +42,9 @@ class Work:
 
     def busy(self, slice_uuid: str) -> bool:
         return slice_uuid in self.held
+
+    def processes(self) -> Sequence[ProcessActivity]:
+        return tuple(self.running.values())
 
     def set_clock_ratio(self, ratio: float) -> None:
         self.ratios.append(ratio)

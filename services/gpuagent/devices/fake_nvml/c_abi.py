@@ -52,12 +52,14 @@ def _value(_: FakeNode, value: Any) -> Any:
 
 NODE = Input((), lambda node: node)
 UINT = Input((ctypes.c_uint,), _value)
+ULONGLONG = Input((ctypes.c_ulonglong,), _value)
 STRING = Input((ctypes.c_char_p,), _value)
 DEVICE = Input((_POINTER,), FakeNode.device)
 GPU = Input((_POINTER,), FakeNode.gpu)
 MIG_DEVICE = Input((_POINTER,), FakeNode.mig_device)
 GPU_INSTANCE = Input((_POINTER,), FakeNode.gpu_instance)
 COMPUTE_INSTANCE = Input((_POINTER,), FakeNode.compute_instance)
+GPM_SAMPLE = Input((_POINTER,), FakeNode.gpm_sample)
 
 
 def pointer_to(ctype: Any) -> Input:
@@ -131,16 +133,25 @@ def _write_text(_: FakeNode, address: int | None, size: int, text: str) -> None:
     ctypes.memmove(address, data, len(data))
 
 
-def _write_clocks(
-    _: FakeNode, count: int | None, address: int | None, clocks_mhz: Sequence[int]
-) -> None:
-    """Write a list of clocks, or how long it is where the array is too short for it."""
-    length = _at(ctypes.c_uint, count)
-    room = length.value if address else 0
-    length.value = len(clocks_mhz)
-    if room < len(clocks_mhz):
-        raise Fault(Code.INSUFFICIENT_SIZE)
-    _write_array(address, ctypes.c_uint, clocks_mhz)
+def sized_array(ctype: Any, *, count_first: bool = True) -> Output:
+    """Return the output for an array and its length, or the length where it is too short.
+
+    Args:
+        ctype: Of the entries.
+        count_first: The length's address is the first of the two arguments.
+    """
+
+    def write(_: FakeNode, first: int | None, second: int | None, values: Sequence[Any]) -> None:
+        count, address = (first, second) if count_first else (second, first)
+        length = _at(ctypes.c_uint, count)
+        room = length.value if address else 0
+        length.value = len(values)
+        if room < len(values):
+            raise Fault(Code.INSUFFICIENT_SIZE)
+        if values:
+            _write_array(address, ctype, values)
+
+    return Output((_POINTER, _POINTER), write)
 
 
 UINT_OUT = number(ctypes.c_uint)
@@ -148,7 +159,7 @@ ULONGLONG_OUT = number(ctypes.c_ulonglong)
 TEXT_OUT = Output((_POINTER, ctypes.c_uint), _write_text)
 HANDLE_OUT = Output((_POINTER,), _write_handle)
 HANDLES_OUT = Output((_POINTER, _POINTER), _write_handles)
-CLOCKS_OUT = Output((_POINTER, _POINTER), _write_clocks)
+CLOCKS_OUT = sized_array(ctypes.c_uint)
 
 
 def _at(ctype: Any, address: int | None) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from cinquefoil.gpuagent.v1.records import SliceProfile
+from services.gpuagent.core.process_activity import ProcessActivity
 from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     ComputeInstance,
@@ -16,6 +17,10 @@ from services.gpuagent.devices.fake_nvml.core.gpu_state import (
 )
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, Sensors
+from services.gpuagent.devices.fake_nvml.core.utilization import (
+    UtilizationBuffer,
+    UtilizationSample,
+)
 from services.gpuagent.state_store import Store
 from services.kit.errors import FailedPrecondition
 from services.kit.hardware.gpu_types import GpuTable
@@ -78,6 +83,7 @@ class FakeGpu:
         self.index = index
         self.table = table
         self.sensors = Sensors(table, environment.activity, environment.clock)
+        self._utilization = UtilizationBuffer()
         self._environment = environment
         self._owned = False  # until it is switched on; only its owner writes its state
 
@@ -159,6 +165,52 @@ class FakeGpu:
         if not self.lost and any(map(self._environment.activity.busy, devices)):
             raise FailedPrecondition(f"{self.uuid} is in use; end its processes before a reset")
         self._environment.incidents.save(Incident(0, self._incident.resets + 1))
+
+    # ---- processes
+
+    def processes(self) -> tuple[ProcessActivity, ...]:
+        """Return the processes with a CUDA context on it or its MIG devices, by number."""
+        return tuple(sorted(self._environment.activity.processes(), key=lambda each: each.pid))
+
+    def utilization_since(self, last_seen_us: int) -> list[UtilizationSample]:
+        """Return the samples of process utilisation after a moment.
+
+        Raises:
+            Fault: NOT_SUPPORTED in MIG mode; NOT_FOUND where there is no sample.
+        """
+        if self.state.mig_enabled:
+            raise Fault(Code.NOT_SUPPORTED)
+        now_s = self._environment.wall_clock()
+        found = self._utilization.since(last_seen_us, now_s, self.processes())
+        if not found:
+            raise Fault(Code.NOT_FOUND)
+        return found
+
+    def instance_busy_s(self, instance_id: int) -> tuple[float, float]:
+        """Return the time, and for how long a GPU instance's SMs were busy until now, s.
+
+        Raises:
+            Fault: NOT_FOUND: there is no such instance.
+        """
+        uuids = {
+            entry.compute.uuid for entry in self.mig_devices() if entry.instance.id == instance_id
+        }
+        if not uuids:
+            raise Fault(Code.NOT_FOUND)
+        busy_s = sum(each.busy_s for each in self.processes() if each.slice_uuid in uuids)
+        return self._environment.clock(), busy_s
+
+    def busy_percent(self) -> int:
+        """Return the share of the last sample period in which any kernel ran, %.
+
+        Raises:
+            Fault: NOT_SUPPORTED in MIG mode.
+        """
+        if self.state.mig_enabled:
+            raise Fault(Code.NOT_SUPPORTED)
+        now_s = self._environment.wall_clock()
+        self._utilization.since(0, now_s, self.processes())
+        return self._utilization.busy_percent
 
     # ---- clocks
 

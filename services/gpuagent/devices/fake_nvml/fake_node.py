@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Flag, auto
 from itertools import count
 from typing import Literal, NamedTuple
@@ -34,8 +35,23 @@ MIG_READ = Right.MONITOR | MIG_CHANGE
 that mig/monitor is enough for reading is inferred from its name."""
 
 
-HandleKind = Literal["device", "gpu instance", "compute instance"]
+HandleKind = Literal["device", "gpu instance", "compute instance", "gpm sample"]
 _FIRST_HANDLE, _HANDLE_STEP = 0x5100_0000, 0x10  # look like addresses, but must not be dereferenced
+
+
+@dataclass(slots=True, eq=False)
+class GpmSample:
+    """A sample of an instance's monitors.
+
+    Attributes:
+        name: Its handle's.
+        at_s: When it was taken, s.
+        busy_s: Time in which the instance's SMs were busy until then, s.
+    """
+
+    name: str
+    at_s: float = 0.0
+    busy_s: float = 0.0
 
 
 class Handle(NamedTuple):
@@ -65,6 +81,8 @@ class FakeNode:
         self._numbers = count(_FIRST_HANDLE, _HANDLE_STEP)
         self._numbers_of: dict[Handle, int] = {}
         self._handles: dict[int, Handle] = {}
+        self._gpm_samples: dict[str, GpmSample] = {}
+        self._gpm_numbers = count()
 
     # ---- life
 
@@ -158,3 +176,23 @@ class FakeNode:
     def compute_instance(self, handle: int | None) -> MigDevice:
         """Return what an nvmlComputeInstance_t stands for."""
         return self.mig_device(handle, "compute instance")
+
+    # ---- performance monitors
+
+    def new_gpm_sample(self) -> Handle:
+        """Allocate a sample."""
+        name = f"sample {next(self._gpm_numbers)}"
+        self._gpm_samples[name] = GpmSample(name)
+        return Handle("gpm sample", name)
+
+    def gpm_sample(self, handle: int | None) -> GpmSample:
+        """Return what an nvmlGpmSample_t stands for."""
+        found = self._gpm_samples.get(self._name("gpm sample", handle))
+        if found is None:
+            raise Fault(Code.INVALID_ARGUMENT)
+        return found
+
+    def free_gpm_sample(self, sample: GpmSample) -> None:
+        """Free a sample; its handle is invalid from now on."""
+        self._gpm_samples.pop(sample.name)
+        self._handles.pop(self._numbers_of.pop(Handle("gpm sample", sample.name)))

@@ -12,9 +12,9 @@ import pynvml
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Incident
 from services.gpuagent.devices.fake_nvml.core.return_codes import describe
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
-from services.gpuagent.devices.fake_nvml.exports import EXPORTS
 from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
 from services.gpuagent.devices.fake_nvml.fake_node import ROOT, FakeNode, Right
+from services.gpuagent.devices.fake_nvml.process_exports import EXPORTS
 from services.gpuagent.state_store import Kept, Store
 from services.kit.errors import NotFound
 from services.kit.hardware import gpu_types

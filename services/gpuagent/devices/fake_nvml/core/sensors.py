@@ -1,10 +1,11 @@
 """Power and energy of one simulated GPU, by the work on it, with the habits of real sensors."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, Protocol
 
+from services.gpuagent.core.process_activity import ProcessActivity
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState
 from services.kit.hardware.gpu_types import GpuTable
 
@@ -35,6 +36,10 @@ class ActivityMeter(Protocol):
             slice_uuid: A MIG UUID, or the GPU's where it is not cut.
         """
         return False
+
+    def processes(self) -> Iterable[ProcessActivity]:
+        """Return the live processes that have a CUDA context."""
+        return ()
 
     def set_clock_ratio(self, ratio: float) -> None:  # noqa: ARG002 - nothing runs
         """Learn the SM clock.

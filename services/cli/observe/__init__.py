@@ -1,0 +1,1 @@
+"""`cinquefoil observe`: energy and carbon of what runs now, and what could be saved."""

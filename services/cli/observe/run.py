@@ -1,0 +1,161 @@
+"""Observes this machine for a while, and reports."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from services.cli.console import quantities
+from services.cli.observe import page
+from services.cli.observe.advice import Step, advise
+from services.cli.observe.figures import Figures, collect
+from services.cli.observe.intensity import Electricity, electricity
+from services.cli.observe.render import render
+from services.console.documents import as_text
+from services.gpuagent.core.device_port import Permissions
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
+from services.gpuagent.observation.observer import Observer
+from services.gpuagent.observation.scraping import checked_url
+from services.kit.errors import Unavailable
+
+_READ_ONLY: Final = Permissions(granted=False, setting="observe only reads")
+_SHOWN_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices of the command.
+
+    Attributes:
+        seconds: Time to observe, s.
+        zone, intensity: Of the electricity; "" and None: not known.
+        servers: Metrics pages.
+        config: Deployment file that may have the zone.
+        out: Folder of report.html and report.json; None: none are written.
+        as_json: Print JSON instead of tables.
+    """
+
+    seconds: float
+    zone: str = ""
+    intensity: float | None = None
+    servers: tuple[str, ...] = ()
+    config: Path = Path("cinquefoil.yaml")
+    out: Path | None = None
+    as_json: bool = False
+
+
+async def observe(options: Options) -> Figures:
+    """Observe, and print the report; a cancellation ends the observation, not the report.
+
+    Raises:
+        ServiceError: The driver does not answer, or a setting is wrong.
+    """
+    servers = tuple(map(checked_url, options.servers))
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)  # now: the observation takes its time
+    console = Console(stderr=options.as_json)
+    async with (
+        electricity(options.zone, options.intensity, options.config) as grid,
+        DeviceThread(NvmlGpus(permissions=_READ_ONLY)) as device,
+    ):
+        observer = Observer(device, grid.now, servers=servers)
+        await observer.start()
+        if not observer.gpus:
+            raise Unavailable(
+                "no GPU can be read here; in MIG mode that takes root, or the device node of "
+                "mig/monitor (docs/rights.md)"
+            )
+        since_s, cpu_s = time.time(), time.process_time()
+
+        def seen() -> Figures:
+            used_s = time.process_time() - cpu_s
+            return collect(observer, since_s, grid.label, grid.now(), used_s)
+
+        await _observe_for(options.seconds, observer, console, seen)
+        for gpu in observer.gpus.values():
+            gpu.ledger.settle()
+        figures = seen()
+        steps = advise(figures, _day_ahead(grid))
+    _report(figures, steps, options, console)
+    return figures
+
+
+def _day_ahead(grid: Electricity) -> Sequence[float]:
+    return grid.day_ahead() if grid.constant is None else ()
+
+
+async def _observe_for(
+    seconds: float, observer: Observer, console: Console, seen: Callable[[], Figures]
+) -> None:
+    """Observe for a time, or until cancelled; show what was seen on a terminal."""
+    until_s = time.monotonic() + seconds
+    try:
+        async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
+            tasks.create_task(observer.run(), name="observe")
+            if console.is_terminal:
+                tasks.create_task(_show(console, seen, until_s), name="observe.show")
+    except TimeoutError:
+        return
+    except asyncio.CancelledError:  # ctrl-c: report what there is
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+
+
+async def _show(console: Console, seen: Callable[[], Figures], until_s: float) -> None:
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while True:
+            live.update(Text(progress(seen(), until_s - time.monotonic())), refresh=True)
+            await asyncio.sleep(_SHOWN_S)
+
+
+def progress(figures: Figures, left_s: float) -> str:
+    """Return what was seen so far, in lines of a terminal."""
+    watts = sum(gpu.mean_w for gpu in figures.gpus)
+    first = (
+        f"observing {len(figures.gpus)} GPUs: {watts:.0f} W, "
+        f"{quantities.energy(figures.energy_j)}; report in {quantities.duration(max(left_s, 0))} "
+        "(ctrl-c: now)"
+    )
+    drawn = (f"  {quantities.energy(each.active_j):>8}  {each.name}" for each in figures.workloads)
+    lines = [first, *islice(drawn, 8)]
+    for server in figures.servers[:8]:
+        rate = "-" if server.tokens_per_s is None else f"{server.tokens_per_s:.3g}"
+        lines.append(f"  {rate:>6} tokens/s  {server.server} {server.model}")
+    return "\n".join(lines)
+
+
+def _report(figures: Figures, steps: tuple[Step, ...], options: Options, console: Console) -> None:
+    found = json.loads(as_text(document(figures, steps)))
+    if options.out is not None:
+        text = json.dumps(found, indent=2) + "\n"
+        (options.out / "report.json").write_text(text, encoding="utf-8")
+        page.write(figures, steps, options.out / "report.html")
+    if options.as_json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return
+    console.print(render(figures, steps))
+    if options.out is not None:
+        console.print(Text(f"{options.out}/report.html, report.json"))
+
+
+def document(figures: Figures, steps: Sequence[Step]) -> dict[str, Any]:
+    """Return the report for JSON."""
+    fields = {name: getattr(figures, name) for name in Figures.__slots__ if name != "models"}
+    parts = ("gpus", "workloads", "servers", "minutes")
+    return {
+        **fields,
+        "since": figures.since.isoformat(),
+        **{name: [asdict(each) for each in fields[name]] for name in parts},
+        "steps": [asdict(step) for step in steps],
+    }

@@ -1,0 +1,119 @@
+"""Metrics pages of servers that are not ours: found on the ports they listen on, read in bounds."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import psutil
+from yarl import URL
+
+from services.gpuagent.observation.core.exposition import MAX_PAGE_BYTES
+from services.gpuagent.observation.core.servers import ServerFigures, figures
+from services.kit.errors import InvalidArgument
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)
+_CHUNK_BYTES: Final = 65_536
+MAX_PORTS: Final = 16
+"""Ports of a workload that are tried."""
+
+_ANY: Final = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104 - compared
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A metrics page. Attributes: url; figures (by model; (): of no known server)."""
+
+    url: str
+    figures: tuple[ServerFigures, ...]
+
+
+def checked_url(text: str) -> str:
+    """Return the address of a metrics page: "/metrics" where no path is given.
+
+    Raises:
+        InvalidArgument: It is not an address.
+    """
+    try:
+        url = URL(text if "://" in text else f"http://{text}")
+    except ValueError:
+        url = URL()
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise InvalidArgument(
+            f"--server: must be host:port or http(s)://host:port/path, got {text!r}",
+            field="server",
+        )
+    return str(url.with_path("/metrics") if url.path in {"", "/"} else url)
+
+
+async def fetch(session: aiohttp.ClientSession, url: str) -> bytes:
+    """Return a page, no more of it than MAX_PAGE_BYTES.
+
+    Raises:
+        OSError, aiohttp.ClientError, TimeoutError: It cannot be had.
+    """
+    async with session.get(
+        url,
+        timeout=_TIMEOUT,
+        allow_redirects=False,
+        headers={"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"},
+    ) as response:
+        if response.status != 200:
+            raise aiohttp.ClientError(f"HTTP {response.status}")
+        page = bytearray()
+        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+            page += chunk
+            if len(page) >= MAX_PAGE_BYTES:
+                break
+        return bytes(page[:MAX_PAGE_BYTES])
+
+
+async def read_page(session: aiohttp.ClientSession, url: str) -> Page | None:
+    """Return a server's figures; None: there is no page, or it is of no server that is known."""
+    try:
+        page = await fetch(session, url)
+    except (OSError, aiohttp.ClientError, TimeoutError):
+        return None
+    found = await asyncio.to_thread(figures, page)
+    return Page(url, found) if found else None
+
+
+def listening_urls(pids: Iterable[int]) -> tuple[str, ...]:
+    """Return addresses that processes listen on, as metrics pages. Blocks."""
+    found: dict[str, None] = {}
+    for pid in dict.fromkeys(pids):
+        for host, port in _listening(pid):
+            found[f"http://{host}:{port}/metrics"] = None
+    return tuple(found)[:MAX_PORTS]
+
+
+def _listening(pid: int) -> Iterator[tuple[str, int]]:
+    with suppress(psutil.Error, OSError):
+        for each in psutil.Process(pid).net_connections(kind="tcp"):
+            if each.status == psutil.CONN_LISTEN:
+                host = each.laddr.ip
+                if host in _ANY:
+                    host = _address_of(pid)
+                yield (f"[{host}]" if ":" in host else host), each.laddr.port
+
+
+def _address_of(pid: int) -> str:
+    """Return an address at which a process's network is reached: loopback, or its pod's."""
+    with suppress(OSError):
+        if Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
+            tree = Path(f"/proc/{pid}/net/fib_trie").read_text(encoding="ascii", errors="replace")
+            return _own_address(tree.splitlines()[:10_000])
+    return "127.0.0.1"
+
+
+def _own_address(lines: list[str]) -> str:
+    """Return the first address of a network's own that is not loopback's."""
+    for line, following in pairwise(lines):
+        address = line.strip().removeprefix("|-- ")
+        if "/32 host LOCAL" in following and not address.startswith("127."):
+            return address
+    return "127.0.0.1"
