@@ -398,7 +398,7 @@ def _decision(
         nodes={gpu.uuid: gpu.node for gpu in snapshot.all_gpus},
         conditions=(
             *power_conditions(problem, configuration, found),
-            *shortfalls(problem, found),
+            *shortfalls(problem, found, configuration.limited),
             *missing_redundancy(problem, target),
             *_left_out(snapshot),
         ),

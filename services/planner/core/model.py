@@ -386,12 +386,12 @@ class Period:
     Attributes:
         length_s: Length, s; grid time, which under replay runs faster than clocks.
         intensity_gco2e_per_kwh: Intensity by zone.
-        power_limit_w: Strictest power budget by site, W; missing: that of now holds.
+        sites: Strictest power budgets within it; None: those of now.
     """
 
     length_s: float
     intensity_gco2e_per_kwh: Mapping[str, float]
-    power_limit_w: Mapping[str, float] = field(default_factory=dict)
+    sites: tuple[SiteLimit, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +474,7 @@ class Configuration:
             each of its stages.
         gap: Proven relative optimality gap of the objective; None: nothing is proven.
         limited: Power at the wall that the strategy would draw without a budget, W, by site whose
-            power budget changed its decision.
+            power budget makes the decision worse.
     """
 
     segments: Mapping[SegmentKind, int]

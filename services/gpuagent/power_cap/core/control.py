@@ -20,13 +20,13 @@ CALM: Final = 0.92
 SETTLE_S: Final = 1.0
 """Time in which a change shows in the meter, s: NVML averages power over a second."""
 
-CALM_S: Final = 3.0
+CALM_S: Final = 1.0
 """Time below CALM after which a change is taken back, s."""
 
 _DEEPEST: Final = 0.3
 """Least factor of one step: the meter may lag behind."""
 
-_RISE: Final = 1.1
+_RISE: Final = 1.3
 """Most of one step up: work that waited may come at once."""
 
 
@@ -90,7 +90,7 @@ class PowerControl:
         if over:
             self._set(at_s, self._lower(power_w, _share(power_w, idle_w, cap_w), clock))
         elif at_s - max(self._restless_s, self._changed_s) >= CALM_S and not self.throttle.none:
-            self._set(at_s, self._raise(_share(power_w, idle_w, cap_w)))
+            self._set(at_s, self._raise(power_w, _share(power_w, idle_w, cap_w)))
         least = Throttle(self._floor, self._limits_w[0] if self._limits_w else math.inf)
         self.exhausted = over and self.throttle == least
         return self.throttle
@@ -114,12 +114,16 @@ class PowerControl:
         limit_w = min(now.limit_w, power_w) * factor
         return Throttle(now.clock, max(limit_w, self._limits_w[0]))
 
-    def _raise(self, share: float) -> Throttle:
-        """Return higher limits: first the power limits, then the clock."""
+    def _raise(self, power_w: float, share: float) -> Throttle:
+        """Return higher limits: first the power limits, then the clock; arguments as before.
+
+        Power limits that are well above what is drawn limit nothing, and end at once.
+        """
         now, rise = self.throttle, min(_RISE, max(share, 1.0) ** (1 / 3))
         if self._limits_w is not None and now.limit_w < self._limits_w[1]:
             limit_w = now.limit_w * rise
-            return Throttle(now.clock, limit_w if limit_w < self._limits_w[1] else math.inf)
+            binds = limit_w < min(self._limits_w[1], 2 * power_w)
+            return Throttle(now.clock, limit_w if binds else math.inf)
         return Throttle(min(1.0, now.clock * rise))
 
 

@@ -35,7 +35,7 @@ from services.planner.core.online_search.corrected_profile import corrected
 from services.planner.core.online_search.measurement import CounterReadings, Reading
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.power.budgets import PowerBudget, PowerBudgets
-from services.planner.core.power.site_limits import site_limits
+from services.planner.core.power.site_limits import SiteLimits
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.strategies import BY_OBJECTIVE
 from services.planner.core.triggers import Kind, Trigger
@@ -457,7 +457,8 @@ class ClusterState:
         borne = self.level.bears(now_s)
         served = tuple(model for model in models if demand_rps[model.name])
         leaving = self.fleet.leaving(known, now_s)
-        sites = site_limits(self.power, self.clock.now(), self.fleet, gpus, now_s)
+        limits = SiteLimits(self.power, self.fleet, gpus, self.clock.now(), now_s)
+        sites = limits.at(limits.now)
         return Snapshot(
             gpus=gpus,
             leaving=leaving,
@@ -476,7 +477,7 @@ class ClusterState:
             shares=shares,
             objective=self._objective(now_s),
             strategy=self.strategy,
-            forecast=self._forecast({node.zone for node in nodes}),
+            forecast=limits.along(self._forecast({node.zone for node in nodes}), self.grid.speedup),
             blocked=blocked,
             late=() if borne else self.level.late(),
             inaccurate=() if borne else self.level.inaccurate(self.objective.accuracy_floor),

@@ -127,7 +127,8 @@ class PlanLifecycle:
         if not always and now.failed is None and now.active and unchanged(plan, now.active):
             log.info("plan stays", cause=plan.reason, version=now.active.version)
             return False
-        if not plan.segments and draft.snapshot.models and draft.decision.running:
+        demanded = bool(draft.decision.configuration.limited)  # a power budget is an order
+        if not plan.segments and draft.snapshot.models and draft.decision.running and not demanded:
             log.warning("what runs stays", cause=plan.reason, degraded=plan.degraded)
             now.wanted = draft.seen
             return False

@@ -21,10 +21,12 @@ from services.planner.core.explain.alternatives import (
 )
 from services.planner.core.explain.binding_constraints import bindings
 from services.planner.core.explain.explanation import outlook_of, percent
+from services.planner.core.explain.more_power import more_power
 from services.planner.core.model import Configuration, Problem, Score, Segment
 from services.planner.core.placement.redundancy import missing_redundancy, redundancy
 from services.planner.core.plan import prediction_of
 from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.power_conditions import power_conditions
 from services.planner.core.problem.pricing import Prices, prices, running_kinds
 from services.planner.core.problem.score import score
 from services.planner.core.problem.shortfall import shortfalls
@@ -81,7 +83,11 @@ def explain(decided: DecidedPlan) -> Explanation:
         strategy=decided.strategy,
     )
     brief = _outlined(decided, chosen, known)
-    binding = (*brief.bindings, *_reconfiguration(problem, chosen))
+    binding = (
+        *brief.bindings,
+        *_reconfiguration(problem, chosen),
+        *more_power(problem, chosen, solve),
+    )
     return replace(
         brief,
         bindings=tuple(sorted(binding, key=lambda each: -each.used)),
@@ -118,7 +124,8 @@ def _outlined(decided: DecidedPlan, chosen: Judged, known: Prices) -> Explanatio
         gap=decided.configuration.gap,
         sentences=(),
         conditions=(
-            *shortfalls(problem, chosen.score),
+            *power_conditions(problem, decided.configuration, chosen.score),
+            *shortfalls(problem, chosen.score, decided.configuration.limited),
             *(missing_redundancy(problem, decided.segments) if decided.segments else ()),
         ),
         unchanged=_unchanged(known),

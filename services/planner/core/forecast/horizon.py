@@ -66,7 +66,9 @@ def plan_ahead(problem: Problem, strategy: Strategy) -> Configuration:
     answer, *others = _answers(problem, strategy)
     candidates = _distinct([answer.segments, *_running(known), *(each.segments for each in others)])
     first = best_first(known, candidates)
-    return answer if first == 0 else with_load(known, candidates[first])
+    if first == 0:
+        return answer
+    return replace(with_load(known, candidates[first]), limited=answer.limited)
 
 
 def best_first(known: Prices, candidates: Sequence[Segments]) -> int:
@@ -114,7 +116,7 @@ class _Scenario:
     @classmethod
     def later(cls, known: Prices, period: Period) -> _Scenario:
         pools = _pools(known.problem, period)
-        seen = _seen(replace(known.problem, catalog=()), pools)
+        seen = _seen(replace(known.problem, catalog=()), pools, period)
         return cls(replace(known, problem=seen, loading_s={}), pools)
 
     def worth(self, segments: Segments) -> Worth:
@@ -164,7 +166,7 @@ def _questions(problem: Problem) -> Iterator[tuple[Problem, Mapping[Pool, Pool]]
         objective = _spread(problem.objective, scenario.length_s / S_PER_H)
         pools = _pools(problem, scenario) if number else {pool: pool for pool in problem.pools}
         if number or objective != problem.objective:
-            yield replace(_seen(problem, pools), objective=objective), pools
+            yield replace(_seen(problem, pools, scenario), objective=objective), pools
 
 
 def _spread(objective: Objective, hours: float) -> Objective:
@@ -200,10 +202,11 @@ def _distinct(candidates: Sequence[Segments]) -> list[Segments]:
     return list(found.values())
 
 
-def _seen(problem: Problem, pools: Mapping[Pool, Pool]) -> Problem:
-    """Return the problem posed in other pools, with the segments running now."""
+def _seen(problem: Problem, pools: Mapping[Pool, Pool], period: Period) -> Problem:
+    """Return the problem posed in other pools and budgets, with the segments running now."""
     return replace(
         problem,
+        sites=problem.sites if period.sites is None else period.sites,
         gpus=tuple(replace(gpu, pool=pools[gpu.pool]) for gpu in problem.gpus),
         catalog=tuple(_moved(kind, pools) for kind in problem.catalog),
         forecast=(),

@@ -28,7 +28,7 @@ def reduced(forecast: Sequence[Period], most: int) -> Scenarios:
 
     Periods with equal intensities share a scenario. If that leaves more than `most`, those within 1
     % share one, then within 2 %, 4 % and so on: each period joins the first scenario whose first
-    period is close enough in every zone.
+    period is close enough in every zone, and has the same power budgets.
 
     Args:
         forecast: At least one period, the current one first; all with the same zones.
@@ -43,7 +43,9 @@ def reduced(forecast: Sequence[Period], most: int) -> Scenarios:
         for scenario in range(len(leaders))
     ]
     present = Period(
-        sum(period.length_s for period in members[0]), forecast[0].intensity_gco2e_per_kwh
+        sum(period.length_s for period in members[0]),
+        forecast[0].intensity_gco2e_per_kwh,
+        forecast[0].sites,
     )
     return Scenarios((present, *map(_together, members[1:])), order)
 
@@ -62,7 +64,8 @@ def _scenario(leaders: Sequence[Period], period: Period, tolerance: float) -> in
 
 def _near(one: Period, other: Period, tolerance: float) -> bool:
     ours, theirs = one.intensity_gco2e_per_kwh, other.intensity_gco2e_per_kwh
-    return all(
+    same_budgets = one.sites == other.sites or tolerance > 1  # there may be too many of them
+    return same_budgets and all(
         abs(ours[zone] - theirs[zone]) <= tolerance * max(ours[zone], theirs[zone]) for zone in ours
     )
 
@@ -75,6 +78,7 @@ def _together(periods: Sequence[Period]) -> Period:
             zone: _mean([(p.length_s, p.intensity_gco2e_per_kwh[zone]) for p in periods])
             for zone in periods[0].intensity_gco2e_per_kwh
         },
+        periods[0].sites,
     )
 
 

@@ -21,6 +21,9 @@ BETTER_S: Final = 600.0
 
 WELL_BELOW: Final = 0.85
 
+NEAR: Final = 0.9
+"""Share of a budget from which lower clocks count as short of power."""
+
 HOLD_S: Final = 3.0
 """Time of being capped after which waiting work pauses, s: lower clocks alone did not end it."""
 
@@ -40,7 +43,7 @@ class SiteMeter:
     Attributes:
         power_w: Power at the wall, W.
         limit_w: Budget in force, W.
-        capped: Whether agents lower clocks or power limits, or the power is above the budget.
+        capped: Whether the power is above the budget, or near it by lower clocks or power limits.
         margin: Share of the budget that plans leave unused.
         holds: Whether waiting work is to pause.
     """
@@ -67,7 +70,9 @@ class SiteMeter:
         """
         if limit_w != self.limit_w:
             self._since_s = now_s  # a plan for the new budget comes first
-        self.power_w, self.limit_w, self.capped = power_w, limit_w, capped or power_w > limit_w
+        near = power_w > NEAR * limit_w  # clocks come back soon where it is far below
+        self.power_w, self.limit_w = power_w, limit_w
+        self.capped = power_w > limit_w or (capped and near)
         calm = None
         if self.capped:
             calm = False

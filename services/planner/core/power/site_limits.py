@@ -1,47 +1,73 @@
-"""Power budgets in force as limits of a plan: with what its site draws beside the plan's GPUs."""
+"""Power budgets as limits of plans: with what each site draws beside the plan's GPUs."""
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
 
 from services.planner.core.fleet import Fleet, Node
-from services.planner.core.model import Gpu, SiteLimit
+from services.planner.core.model import Gpu, Period, SiteLimit
 from services.planner.core.power.budgets import PowerBudgets
 
 
-def site_limits(
-    budgets: PowerBudgets, now: datetime, fleet: Fleet, gpus: Iterable[Gpu], now_s: float
-) -> tuple[SiteLimit, ...]:
-    """Return the limits of a plan, in order of the sites' names.
+@dataclass(frozen=True, slots=True)
+class SiteLimits:
+    """Limits of the plans of one snapshot.
 
     Hosts draw `host_power_w`. GPUs that are no longer planned on, as they leave, idle.
 
-    Args:
+    Attributes:
         budgets: Budgets of all sites.
-        now: Time, UTC.
         fleet: The fleet.
         gpus: GPUs of the plan.
+        now: Time, UTC.
         now_s: Monotonic time, s.
     """
-    in_force = budgets.in_force(now)
-    if not in_force:
-        return ()
-    planned = {gpu.uuid for gpu in gpus}
-    nodes = tuple(fleet.nodes(now_s))
-    return tuple(
-        SiteLimit(
-            name,
-            (1.0 - budgets.margin(name)) * budget.limit_w,
-            budget.setting,
-            sum(
-                _beside_w(fleet, name, node, planned)
-                for node in nodes
-                if fleet.sites[name].has(node.name)
-            ),
+
+    budgets: PowerBudgets
+    fleet: Fleet
+    gpus: Sequence[Gpu]
+    now: datetime
+    now_s: float
+
+    def at(self, start: datetime, end: datetime | None = None) -> tuple[SiteLimit, ...]:
+        """Return the limits at a time, or the strictest until `end`, by the sites' names."""
+        in_force = self.budgets.in_force(start, end)
+        if not in_force:
+            return ()
+        planned = {gpu.uuid for gpu in self.gpus}
+        nodes = tuple(self.fleet.nodes(self.now_s))
+        return tuple(
+            SiteLimit(
+                name,
+                (1.0 - self.budgets.margin(name)) * budget.limit_w,
+                budget.setting,
+                sum(
+                    self._beside_w(name, node, planned)
+                    for node in nodes
+                    if self.fleet.sites[name].has(node.name)
+                ),
+            )
+            for name, budget in sorted(in_force.items())
         )
-        for name, budget in sorted(in_force.items())
-    )
 
+    def along(self, periods: tuple[Period, ...], speedup: float) -> tuple[Period, ...]:
+        """Return the coming periods with the limits that are known for each.
 
-def _beside_w(fleet: Fleet, site: str, node: Node, planned: set[str]) -> float:
-    idle_w = sum(gpu.type.idle_power_w for gpu in node.gpus if gpu.uuid not in planned)
-    return fleet.pue(node.name) * (fleet.sites[site].host_power_w + idle_w)
+        Args:
+            periods: Periods, the current one first.
+            speedup: Grid time per time.
+        """
+        if not self.budgets.events or len(periods) < 2:
+            return periods
+        at = self.now
+        found = [replace(periods[0], sites=self.at(at))]
+        for before, period in pairwise(periods):
+            at += timedelta(seconds=before.length_s / speedup)
+            end = at + timedelta(seconds=period.length_s / speedup)
+            found.append(replace(period, sites=self.at(at, end)))
+        return tuple(found)
+
+    def _beside_w(self, site: str, node: Node, planned: set[str]) -> float:
+        idle_w = sum(gpu.type.idle_power_w for gpu in node.gpus if gpu.uuid not in planned)
+        return self.fleet.pue(node.name) * (self.fleet.sites[site].host_power_w + idle_w)

@@ -1,7 +1,7 @@
 """Conditions of a degraded plan: the promises it cannot keep, and why."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.config import Objective
@@ -22,14 +22,17 @@ _MIN_SHARE = 1e-6
 _MIN_VIOLATION = 1e-6
 
 
-def shortfalls(problem: Problem, score: Score) -> tuple[Condition, ...]:
+def shortfalls(
+    problem: Problem, score: Score, limited: Collection[str] = ()
+) -> tuple[Condition, ...]:
     """Return the promises that `score` misses, and why; empty: none.
 
     Args:
         problem: The problem.
         score: Score of the configuration.
+        limited: Sites whose power budget limits it.
     """
-    return (*_unserved(problem, score), *_floor(problem, score), *_unused(problem))
+    return (*_unserved(problem, score, limited), *_floor(problem, score), *_unused(problem))
 
 
 def unservable(
@@ -148,8 +151,9 @@ def _tokens_too_slow(
             )
 
 
-def _unserved(problem: Problem, score: Score) -> Iterator[Condition]:
+def _unserved(problem: Problem, score: Score, limited: Collection[str]) -> Iterator[Condition]:
     possible = {kind.model for kind in problem.catalog if _has_nodes(problem, kind)}
+    budgets = [site for site in problem.sites if site.name in limited]
     for model in problem.models:
         missing_rps = score.unserved_rps.get(model.name, 0.0)
         if missing_rps <= _MIN_SHARE * model.demand_rps:
@@ -157,12 +161,16 @@ def _unserved(problem: Problem, score: Score) -> Iterator[Condition]:
         if model.name not in possible:
             yield _no_kind(problem, model)
         else:
+            why = f"{_counted(problem)} too few{_predicted(model, score)}"
+            if budgets:
+                names = ", ".join(site.name for site in budgets)
+                why = f"the power budget of {names} leaves too little"
             yield Condition(
                 ConditionKind.CAPACITY_MISSING,
                 f"model/{model.name}",
                 f"{model.name}: {_rps(missing_rps)} of {_rps(model.demand_rps)} req/s are not "
-                f"served in time: {_counted(problem)} too few{_predicted(model, score)}",
-                f"models.{model.name}.slo.latency_s",
+                f"served in time: {why}",
+                budgets[0].setting if budgets else f"models.{model.name}.slo.latency_s",
             )
 
 

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 
-from services.planner.core.model import Configuration, Problem
+from services.planner.core.model import Configuration, Problem, Score
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.problem.site_power import sites_over
 from services.planner.core.strategies.exact import exact
+
+SAME_POINTS = 1e-6
+"""Relative difference of objectives that counts as none."""
 
 
 def within_budgets(
@@ -28,13 +31,24 @@ def within_budgets(
         half = replace(problem, time_limit_s=problem.time_limit_s / 2)
         known = prices(half)
         free = strategy(replace(half, sites=()))
-        drawn = score(half, free, known).site_w
-        over = sites_over(half, drawn)
+        wanted = score(half, free, known)
+        over = sites_over(half, wanted.site_w)
         if not over:
             return free
         found = strategy(half)
-        if score(half, found, known).over_budget > 0:
+        kept = score(half, found, known)
+        if kept.over_budget > 0:
             found = exact(half)
-        return replace(found, limited={site.name: drawn[site.name] for site in over})
+            kept = score(half, found, known)
+        if not _worse(kept, wanted):
+            return found
+        return replace(found, limited={site.name: wanted.site_w[site.name] for site in over})
 
     return planned
+
+
+def _worse(kept: Score, wanted: Score) -> bool:
+    """Return whether a score is worse than another, budgets aside; rounding errors are none."""
+    if kept.shortage[1:] != wanted.shortage[1:]:
+        return kept.shortage[1:] > wanted.shortage[1:]
+    return kept.objective < wanted.objective - SAME_POINTS * max(1.0, abs(wanted.objective))
