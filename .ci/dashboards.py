@@ -327,10 +327,56 @@ LANGUAGE: Final = (
     ),
 )
 
+_ANSWERS: Final = '{kind="answer"}'
+
+OBSERVED: Final = (
+    Panel(
+        "Power of what others run",
+        "Active power of each workload that Cinquefoil did not start, as its share of the meter.",
+        "watt",
+        {
+            per_s("cinquefoil_observed_energy_joules_total", "workload, model", ""): (
+                "{{workload}} {{model}}"
+            )
+        },
+    ),
+    Panel(
+        "Idle power, and power that no process explains",
+        "Of each GPU. Idle: while nothing computes, measured, or else its type's.",
+        "watt",
+        {
+            "max by (gpu_uuid) (cinquefoil_observed_idle_watts)": "{{gpu_uuid}} idle",
+            per_s("cinquefoil_observed_unattributed_joules_total", "gpu_uuid", ""): (
+                "{{gpu_uuid}} unexplained"
+            ),
+        },
+    ),
+    Panel(
+        "Tokens per second",
+        "Answers' tokens of observed servers, by their own metrics.",
+        "none",
+        {
+            per_s("cinquefoil_observed_tokens_total", "workload, model", _ANSWERS): (
+                "{{workload}} {{model}}"
+            )
+        },
+    ),
+    Panel(
+        "Energy per token",
+        "Active energy of a workload over its answers' tokens.",
+        "joule",
+        {
+            f"{per_s('cinquefoil_observed_energy_joules_total', 'workload', '')} / "
+            f"{per_s('cinquefoil_observed_tokens_total', 'workload', _ANSWERS)}": ("{{workload}}")
+        },
+    ),
+)
+
 DASHBOARDS: Final = {
     "cinquefoil": ("Cinquefoil", OVERVIEW),
     "cinquefoil-carbon": ("Cinquefoil: carbon account", ACCOUNT),
     "cinquefoil-gpus": ("Cinquefoil: GPUs and slices", GPUS),
+    "cinquefoil-observed": ("Cinquefoil: what others run", OBSERVED),
     "cinquefoil-language-models": ("Cinquefoil: language models", LANGUAGE),
 }
 

@@ -34,6 +34,9 @@ async def observe(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.html and report.json.", file_okay=False)
     ] = None,
+    every: Annotated[
+        float, typer.Option(min=0, help="Minutes between two reports in --report; 0: one, last.")
+    ] = 0.0,
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
@@ -46,6 +49,8 @@ async def observe(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     from services.cli.observe.run import Options
     from services.cli.observe.run import observe as work
 
+    if every and report is None:
+        raise typer.BadParameter("needs --report", param_hint="--every")
     if zone and intensity is not None:
         raise typer.BadParameter("give one of --zone and --intensity", param_hint="--intensity")
     await work(
@@ -55,6 +60,7 @@ async def observe(  # noqa: PLR0913, PLR0917 - a command's options are its argum
             intensity=intensity,
             servers=tuple(server or ()),
             config=config,
+            every_s=60 * every,
             out=report,
             as_json=json,
         )

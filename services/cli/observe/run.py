@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -41,6 +41,8 @@ class Options:
         zone, intensity: Of the electricity; "" and None: not known.
         servers: Metrics pages.
         config: Deployment file that may have the zone.
+        every_s: Time between two reports in `out`, each of all that was observed, s; 0: one at
+            the end.
         out: Folder of report.html and report.json; None: none are written.
         as_json: Print JSON instead of tables.
     """
@@ -50,6 +52,7 @@ class Options:
     intensity: float | None = None
     servers: tuple[str, ...] = ()
     config: Path = Path("cinquefoil.yaml")
+    every_s: float = 0.0
     out: Path | None = None
     as_json: bool = False
 
@@ -81,7 +84,14 @@ async def observe(options: Options) -> Figures:
             used_s = time.process_time() - cpu_s
             return collect(observer, since_s, grid.label, grid.now(), used_s)
 
-        await _observe_for(options.seconds, observer, console, seen)
+        async def again(out: Path) -> None:
+            while True:
+                await asyncio.sleep(options.every_s)
+                figures = seen()
+                await asyncio.to_thread(_write, figures, advise(figures, _day_ahead(grid)), out)
+
+        repeated = again(options.out) if options.out and options.every_s else None
+        await _observe_for(options.seconds, observer, console, seen, repeated)
         for gpu in observer.gpus.values():
             gpu.ledger.settle()
         figures = seen()
@@ -95,13 +105,19 @@ def _day_ahead(grid: Electricity) -> Sequence[float]:
 
 
 async def _observe_for(
-    seconds: float, observer: Observer, console: Console, seen: Callable[[], Figures]
+    seconds: float,
+    observer: Observer,
+    console: Console,
+    seen: Callable[[], Figures],
+    repeated: Coroutine[Any, Any, None] | None,
 ) -> None:
     """Observe for a time, or until cancelled; show what was seen on a terminal."""
     until_s = time.monotonic() + seconds
     try:
         async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
             tasks.create_task(observer.run(), name="observe")
+            if repeated is not None:
+                tasks.create_task(repeated, name="observe.reports")
             if console.is_terminal:
                 tasks.create_task(_show(console, seen, until_s), name="observe.show")
     except TimeoutError:
@@ -136,17 +152,29 @@ def progress(figures: Figures, left_s: float) -> str:
 
 
 def _report(figures: Figures, steps: tuple[Step, ...], options: Options, console: Console) -> None:
-    found = json.loads(as_text(document(figures, steps)))
     if options.out is not None:
-        text = json.dumps(found, indent=2) + "\n"
-        (options.out / "report.json").write_text(text, encoding="utf-8")
-        page.write(figures, steps, options.out / "report.html")
+        _write(figures, steps, options.out)
     if options.as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(_json(figures, steps))
         return
     console.print(render(figures, steps))
     if options.out is not None:
         console.print(Text(f"{options.out}/report.html, report.json"))
+
+
+def _json(figures: Figures, steps: Sequence[Step]) -> str:
+    return json.dumps(json.loads(as_text(document(figures, steps))), indent=2) + "\n"
+
+
+def _write(figures: Figures, steps: tuple[Step, ...], out: Path) -> None:
+    """Write the report; a reader finds the one before or this one, whole."""
+    for name, write in (
+        ("report.json", lambda path: path.write_text(_json(figures, steps), encoding="utf-8")),
+        ("report.html", lambda path: page.write(figures, steps, path)),
+    ):
+        draft = out / f".{name}"
+        write(draft)
+        draft.replace(out / name)
 
 
 def document(figures: Figures, steps: Sequence[Step]) -> dict[str, Any]:
