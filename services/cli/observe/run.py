@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -20,6 +21,7 @@ from services.cli.observe.advice import Step, advise
 from services.cli.observe.figures import Figures, collect
 from services.cli.observe.intensity import Electricity, electricity
 from services.cli.observe.render import render
+from services.cli.observe.scenario import scenario
 from services.console.documents import as_text
 from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.devices.device_thread import DeviceThread
@@ -168,6 +170,10 @@ def _json(figures: Figures, steps: Sequence[Step]) -> str:
 
 def _write(figures: Figures, steps: tuple[Step, ...], out: Path) -> None:
     """Write the report; a reader finds the one before or this one, whole."""
+    found = scenario(figures)
+    if found is not None:
+        text = yaml.safe_dump(found, sort_keys=False)
+        (out / "scenario.yaml").write_text(text, encoding="utf-8")
     for name, write in (
         ("report.json", lambda path: path.write_text(_json(figures, steps), encoding="utf-8")),
         ("report.html", lambda path: page.write(figures, steps, path)),
