@@ -55,6 +55,8 @@ EFFECTS: Final[Mapping[ConditionKind, Effect]] = {
     ConditionKind.POWER_LIMITED: Effect.DEGRADES,
     ConditionKind.POWER_BELOW_IDLE: Effect.DEGRADES,
     ConditionKind.POWER_CAPPED: Effect.DEGRADES,
+    ConditionKind.GRID_SERVER_AWAY: Effect.DEGRADES,
+    ConditionKind.GRID_EVENT_REFUSED: Effect.DEGRADES,
 }
 """By kind; a kind that only a newer service knows has none."""
 
@@ -92,6 +94,8 @@ _COMMANDS: Final[Mapping[ConditionKind, str]] = {
     ConditionKind.PARKED: "config set models.{0}.demand_min_rps=RPS",
     ConditionKind.POWER_LIMITED: "plan explain",
     ConditionKind.POWER_CAPPED: "plan explain",
+    ConditionKind.GRID_SERVER_AWAY: "grid list",
+    ConditionKind.GRID_EVENT_REFUSED: "grid list",
     ConditionKind.POWER_BELOW_IDLE: "config set sites.{0}.power_budget_w=WATTS",
 }
 """Arguments of `cinquefoil` that end a condition, or show what does; {0}: the subject's name."""

@@ -246,6 +246,7 @@ async def _work(
                 ("reconciler", planner.reconciler.run()),
                 ("membership", planner.membership.keep()),
                 ("waiting", planner.waiting.keep()),
+                ("openadr", planner.follow_openadr()),
                 ("site_power", planner.site_power.keep()),
                 *broker,
             )

@@ -18,6 +18,7 @@ from services.planner.control.history import History
 from services.planner.control.leading import Leading
 from services.planner.control.live_environment import LiveEnvironment
 from services.planner.control.membership import Membership
+from services.planner.control.openadr import follow_all
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
@@ -70,6 +71,7 @@ class Planner:
             lambda: store.leadership.lease.term,
         )
         self.agents = AgentSessions(state, account_writer.book)
+        self.grid = deployment.grid
         self.grid_events = LiveGridEvents(
             store, clock, state, self.history, deployment.grid, self.agents.devices_w
         )
@@ -106,6 +108,10 @@ class Planner:
         await self.waiting.restore()
         if self.publisher.board.value.plan is not None:
             self.routers.expect()
+
+    async def follow_openadr(self) -> None:
+        """Follow the OpenADR servers of the deployment file, for ever."""
+        await follow_all(self.grid.openadr, self.grid, self.grid_events, RealClock())
 
     def use(self, now: InForce, principal: str) -> None:
         """Apply a changed deployment to all its users."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from services.kit.config.section import Fraction, Name, NonNegative, Section
+from services.kit.net import is_loopback_host
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$", max_length=2048)]
 
@@ -56,6 +58,14 @@ class OpenAdr(Section):
     def _problems(self) -> Iterator[str]:
         if bool(self.client_id) != (self.client_secret_file is not None):
             yield "client_secret_file: client_id and client_secret_file belong together"
+        for name in ("url", "token_url"):
+            given = getattr(self, name)
+            if (
+                given
+                and given.startswith("http://")
+                and not is_loopback_host(urlsplit(given).hostname or "")
+            ):
+                yield f"{name}: must begin with https:// beyond this machine"
 
 
 class Grid(Section):

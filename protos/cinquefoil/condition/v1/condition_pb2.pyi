@@ -86,6 +86,10 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """A site's power budget is below what its nodes draw without work: nothing is served there."""
     CONDITION_KIND_POWER_CAPPED: _ConditionKind.ValueType  # 63
     """A node's agent keeps a power budget by lower clocks or power limits, beyond what the plan does."""
+    CONDITION_KIND_GRID_SERVER_AWAY: _ConditionKind.ValueType  # 70
+    """A server of grid events does not answer: those that are known hold to their end."""
+    CONDITION_KIND_GRID_EVENT_REFUSED: _ConditionKind.ValueType  # 71
+    """An event of a server of grid events is not followed: it is not as it should be."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """Kinds of conditions; docs/conditions.md has a row for each."""
@@ -153,6 +157,10 @@ CONDITION_KIND_POWER_BELOW_IDLE: ConditionKind.ValueType  # 62
 """A site's power budget is below what its nodes draw without work: nothing is served there."""
 CONDITION_KIND_POWER_CAPPED: ConditionKind.ValueType  # 63
 """A node's agent keeps a power budget by lower clocks or power limits, beyond what the plan does."""
+CONDITION_KIND_GRID_SERVER_AWAY: ConditionKind.ValueType  # 70
+"""A server of grid events does not answer: those that are known hold to their end."""
+CONDITION_KIND_GRID_EVENT_REFUSED: ConditionKind.ValueType  # 71
+"""An event of a server of grid events is not followed: it is not as it should be."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

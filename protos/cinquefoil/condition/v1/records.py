@@ -70,6 +70,10 @@ class ConditionKind(IntEnum):
     POWER_BELOW_IDLE = 62
     # A node's agent keeps a power budget by lower clocks or power limits, beyond what the plan does.
     POWER_CAPPED = 63
+    # A server of grid events does not answer: those that are known hold to their end.
+    GRID_SERVER_AWAY = 70
+    # An event of a server of grid events is not followed: it is not as it should be.
+    GRID_EVENT_REFUSED = 71
 
     @classmethod
     def _missing_(cls, value: object) -> "ConditionKind":
