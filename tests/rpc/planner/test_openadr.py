@@ -122,7 +122,7 @@ async def _is(stub: Any, limit_w: float | None) -> bool:
 async def test_a_known_event_outlives_contact_and_then_the_default_holds_too(
     tmp_path: Path, grid: Grid
 ) -> None:
-    lost = {"lost_after_s": 3, "lost_limit_w": 700}
+    lost: dict[str, Any] = {"lost_after_s": 3, "lost_limit_w": 700}
     async with vtn() as server, following(tmp_path, grid, server, **lost) as stub:
         server.events["now"] = event("now", 0.9)
         await eventually(lambda: _is(stub, 900.0))
