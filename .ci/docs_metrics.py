@@ -25,6 +25,7 @@ _MQTT = "services.kit.mqtt.connection"
 _OF_SERVICE = {
     "carbon": ("services.carbon.runtime.metrics", _MQTT),
     "planner": ("services.planner.adapters.prometheus", _MQTT),
+    "router": ("services.router.adapters.planner_client",),
     "gpuagent": ("services.gpuagent.energy.wall_power", _MQTT),
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -23,7 +23,7 @@ from services.kit.process import metrics, systemd
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
 from services.kit.telemetry import logs
-from services.planner.adapters import carbon_client, mqtt
+from services.planner.adapters import carbon_client, mqtt, prometheus
 from services.planner.adapters.store import Store, open_store
 from services.planner.assembly import Planner
 from services.planner.control.deployment_in_force import InForce
@@ -133,6 +133,7 @@ async def _lead(
         channel = await stack.enter_async_context(
             dial(deployment.carbon.dials, tls, deployment.expected("carbon"))
         )
+        stack.enter_context(_shown(store))
         planner = Planner(await _in_force(deployment, reloads, store), store)
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)
@@ -158,6 +159,19 @@ async def _lead(
             await clients.aclose()  # no call may find the database closed
         await planner.account_writer.save()
         await planner.history.save()
+
+
+@contextmanager
+def _shown(store: Store) -> Iterator[None]:
+    """Show who leads in the metrics while the block runs."""
+    leadership, clock = store.leadership, RealClock()
+    prometheus.TERM.set_function(lambda: leadership.lease.term)
+    prometheus.LEASE.set_function(lambda: leadership.tenure.lasts_s(clock.monotonic()))
+    prometheus.LEADS.set(1)
+    try:
+        yield
+    finally:
+        prometheus.LEADS.set(0)
 
 
 async def _in_force(deployment: Deployment, reloads: Reloads | None, store: Store) -> InForce:

@@ -1,6 +1,7 @@
 """Prometheus's own look at the alerts, and Grafana's needs of the dashboard."""
 
 import json
+import re
 import runpy
 import shutil
 import subprocess
@@ -29,6 +30,27 @@ def test_rules_do_what_their_tests_say(tests: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_section_with_what_to_do_and_is_shown_firing() -> None:
+    """A fault for each alert, and none for an alert that there is not."""
+    folder = ROOT / "deploy/prometheus"
+    (group,) = yaml.safe_load((folder / "alerts.yml").read_text())["groups"]
+    alerts = {each["alert"]: each["annotations"]["runbook_url"] for each in group["rules"]}
+    page = (ROOT / "docs/alerts.md").read_text()
+    sections = {
+        f"docs/alerts.md#{name.lower()}" for name in re.findall(r"^## (\w+)", page, re.MULTILINE)
+    }
+    firing = {
+        check["alertname"]
+        for test in yaml.safe_load((folder / "alerts_test.yml").read_text())["tests"]
+        for check in test["alert_rule_test"]
+        if check["exp_alerts"]
+    }
+
+    assert {*alerts.values()} == sections
+    assert all(url.endswith(f"#{name.lower()}") for name, url in alerts.items())
+    assert firing == alerts.keys()
 
 
 def test_dashboards_are_as_their_source_has_them() -> None:

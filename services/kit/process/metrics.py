@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from cryptography import x509
 from prometheus_client import (
     REGISTRY,
     CollectorRegistry,
+    Gauge,
     Info,
     disable_created_metrics,
 )
@@ -31,6 +34,11 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
 
 BUILD: Final = Info("cinquefoil_build", "Version of Cinquefoil.")
 BUILD.info({"version": version("cinquefoil")})
+
+CERTIFICATE_END: Final = Gauge(
+    "cinquefoil_certificate_end_timestamp_seconds",
+    "End of the service's certificate, as its file has it; 0: it has none that can be read.",
+)
 
 _MAX_CONNECTIONS: Final = 16
 _SILENT_S: Final = 5.0
@@ -72,6 +80,8 @@ async def exposed(  # noqa: PLR0913 - one value per decision of the composition 
         for collector in collectors:
             registry.register(collector)
             stack.callback(registry.unregister, collector)
+        if tls is not None:
+            CERTIFICATE_END.set_function(partial(_end_s, tls))
         if service:
             stack.enter_context(pushed(service, registry))
         if not address:
@@ -88,6 +98,15 @@ async def exposed(  # noqa: PLR0913 - one value per decision of the composition 
             grace_s=0.0,
         )
         yield await stack.enter_async_context(serving)
+
+
+def _end_s(tls: Tls) -> float:
+    """Return the end of a certificate, s since 1970; it is read again at each scrape."""
+    try:
+        text = tls.certificate_file.read_bytes() if tls.certificate_file else b""
+        return x509.load_pem_x509_certificate(text).not_valid_after_utc.timestamp()
+    except (OSError, ValueError):
+        return 0.0
 
 
 def metrics_page(registry: CollectorRegistry) -> Handler:

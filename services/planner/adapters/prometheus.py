@@ -2,6 +2,12 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+LEADS = Gauge("cinquefoil_planner_leads", "1: this planner leads; 0: it stands by, or begins.")
+TERM = Gauge("cinquefoil_planner_term", "Term in which it leads, or last led.")
+LEASE = Gauge("cinquefoil_planner_lease_seconds", "Time for which it may act without a renewal.")
+NODES = Gauge(
+    "cinquefoil_nodes", "Nodes of the fleet: connected, cordoned (connected) or away.", ["state"]
+)
 PLAN_VERSION = Gauge("cinquefoil_plan_version", "Version of the active plan; 0: none yet.")
 PLAN_STATE = Gauge("cinquefoil_plan_state", "1: state of the newest plan.", ["state"])
 PLAN_GAP = Gauge(

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -216,6 +217,7 @@ class Publisher:
     async def _follow_conditions(self, changed: ChangeEvent) -> None:
         while True:
             seen, conditions = changed.count, self.conditions()
+            _note_nodes(self._fleet)
             if conditions != self.board.value.conditions:
                 self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
                 nodes = len(self._fleet.settings)
@@ -254,6 +256,16 @@ def _note_promises(plan: Plan) -> None:
         prometheus.DEMAND_EXPECTED.labels(model).set(expected_rps)
         unserved_rps = prediction.unserved_rps.get(model, 0.0)
         prometheus.DEMAND_PROVIDED.labels(model).set(demand_rps - unserved_rps)
+
+
+def _note_nodes(fleet: Fleet) -> None:
+    """Set the number of nodes by state; every state has a sample."""
+    cordoned, states = fleet.cordoned(), Counter[str]()
+    for name in fleet.settings:
+        up = "cordoned" if name in cordoned else "connected"
+        states[up if fleet.connected(name) else "away"] += 1
+    for state in ("connected", "cordoned", "away"):
+        prometheus.NODES.labels(state).set(states[state])
 
 
 def _noted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:

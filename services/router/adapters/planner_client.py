@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import grpc
+from prometheus_client import Gauge
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.plan_pb2 import PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING
@@ -25,6 +26,11 @@ from services.router.core.readiness import Readiness
 _ROLLING_OUT = (PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING)
 
 _log = logs.get("config")
+
+ROUTES_AGE = Gauge(
+    "cinquefoil_routes_age_seconds",
+    "Time for which the planner, whose last routes are in use, is away; 0: it is connected.",
+)
 
 MOST_S = 1.0
 """Longest time between two attempts to reach a planner, s: another may lead by then."""
@@ -91,11 +97,23 @@ async def watch_routes(
         channel=channel,
     )
 
+    away_s: float | None = clock.monotonic()  # since then; None: connected
+    ROUTES_AGE.set_function(lambda: 0.0 if away_s is None else clock.monotonic() - away_s)
+
     async def session() -> None:
+        nonlocal away_s
+        try:
+            await follow()
+        finally:
+            away_s = clock.monotonic() if away_s is None else away_s
+
+    async def follow() -> None:
+        nonlocal away_s
         table: RoutingTable | None = None
         request = pb.WatchRequest(routing_only=True)
         async for response in PlannerServiceStub(channel).Watch(request):
             planner.connected()
+            away_s = None
             rolling_out = response.plan.state in _ROLLING_OUT
             hear.note(Readiness(conditions_from(response.conditions), rolling_out))
             config.hear(response.config_digest)

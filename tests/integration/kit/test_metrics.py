@@ -3,11 +3,12 @@
 import asyncio
 import socket
 import ssl
+import time
 from pathlib import Path
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 from services.kit.config import Access as Settings
 from services.kit.config import Tls
@@ -146,3 +147,16 @@ async def test_a_renewed_certificate_and_authority_are_followed(
         issued(tmp_path, "router", "viewer/prometheus")
         async with httpx.AsyncClient(verify=shown(mine)) as client:
             assert (await client.get(f"https://127.0.0.1:{port}/metrics")).status_code == 200
+
+
+async def test_the_end_of_the_certificate_in_use_is_shown(tmp_path: Path) -> None:
+    """As its file has it now: it may have been renewed."""
+    tls = issued(tmp_path, "planner").of("planner")
+    async with exposed("", tls=tls):
+        shown_s = REGISTRY.get_sample_value("cinquefoil_certificate_end_timestamp_seconds")
+        await asyncio.to_thread(Path(str(tls.certificate_file)).write_text, "damaged")
+        damaged_s = REGISTRY.get_sample_value("cinquefoil_certificate_end_timestamp_seconds")
+
+    assert shown_s is not None
+    assert shown_s > time.time()
+    assert damaged_s == 0

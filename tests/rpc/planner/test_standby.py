@@ -12,6 +12,7 @@ from unittest.mock import patch
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import REGISTRY
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
@@ -40,6 +41,7 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
             before = await active(stub, 1)
             standby = asyncio.create_task(run(waits, stop), name="standby")
             await second.channel_ready()
+            term = REGISTRY.get_sample_value("cinquefoil_planner_term")
             assert await _health(second) == health_pb2.HealthCheckResponse.NOT_SERVING
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await PlannerServiceStub(second).GetFleet(planner_pb2.GetFleetRequest())
@@ -52,9 +54,14 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
                 await connected(stub, "node-a")
                 fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
                 await active(stub, 1)
+                assert REGISTRY.get_sample_value("cinquefoil_planner_leads") == 1
+                assert REGISTRY.get_sample_value("cinquefoil_planner_lease_seconds")
         stop.set()
         await standby
 
+    assert term == 1
+    assert REGISTRY.get_sample_value("cinquefoil_planner_term") == 2
+    assert REGISTRY.get_sample_value("cinquefoil_planner_leads") == 0  # it has ended
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     assert after.plan.version == before.plan.version
     assert after.routing == in_term(2, before.routing)
