@@ -186,6 +186,7 @@ async def _measure(count: int, routers: int, found: dict[str, Any]) -> None:
                     found["steady_cores"] = await steady_cores(planner)
                     found |= await fan_out(crowd, watching)
                     found["rss_mib"] = planner.rss_mib
+                    observer.require_same_leader()
                     await taken_over(planners, observer, watching, found)
 
 

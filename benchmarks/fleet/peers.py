@@ -336,6 +336,19 @@ class Observer:
         """Return when the newest plan is what runs."""
         await self._until(lambda said: said.plan.state == plan_pb2.PLAN_STATE_ACTIVE)
 
+    def require_same_leader(self) -> None:
+        """Raise where another planner leads than in the term of the last wait.
+
+        Raises:
+            RuntimeError: Figures are those of two planners: the host was too busy for the lease.
+        """
+        now = pb.WatchResponse.FromString(self._raw).routing.term
+        if now != self.term:
+            raise RuntimeError(
+                f"leadership moved from term {self.term} to {now} during the measurement, so its "
+                "figures are of no planner: measure on a host with less load"
+            )
+
     async def _until(self, reached: Callable[[pb.WatchResponse], bool]) -> None:
         while True:
             self._changed.clear()
