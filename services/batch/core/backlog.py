@@ -46,6 +46,7 @@ def _buckets(batches: list[Batch]) -> tuple[WaitingBucket, ...]:
     return tuple(
         WaitingBucket(
             due=group[0].created_at + group[0].window,
+            window=group[0].window,
             requests=sum(map(left, group)),
             prompt_tokens=round(sum(_tokens(each, each.prompt_tokens) for each in group)),
             output_tokens=round(sum(_tokens(each, each.output_tokens) for each in group)),

@@ -29,12 +29,18 @@ _CAUSES: Final = {
     ReleaseCause.LATER: "cleaner hours come before its deadline",
     ReleaseCause.NO_ROOM: "interactive requests leave no room",
     ReleaseCause.HELD: "less power is required",
+    ReleaseCause.MEASURED: "for a moment, to measure the room",
 }
 
 
 def period_at(release: WaitingRelease, now: datetime) -> ReleasePeriod | None:
     """Return the period in force; None: all have passed, or there is none."""
     return next((each for each in release.periods if now < each.until), None)
+
+
+def _fills(period: ReleasePeriod, due: datetime) -> bool:
+    """Return whether requests due at a time may fill the room in a period."""
+    return period.fill or (period.fill_due is not None and due <= period.fill_due)
 
 
 @dataclass(slots=True)
@@ -58,11 +64,12 @@ class Releases:
         self.by_model = {each.model: each for each in releases}
         self.services, self.heard = max(services, 1), True
 
-    def allowed(self, model: str, now: datetime, now_s: float) -> int:
+    def allowed(self, model: str, due: datetime, now: datetime, now_s: float) -> int:
         """Return how many lines may be sent now, as far as the planner is concerned.
 
         Args:
-            model: Its model.
+            model: Their model.
+            due: When they are due.
             now: Time of day.
             now_s: Monotonic time, s.
         """
@@ -71,16 +78,16 @@ class Releases:
             waited_s = now_s - self._first_s.setdefault(model, now_s)
             return _ANY if waited_s >= PATIENCE_S else 0
         period = period_at(release, now)
-        if period is None or period.fill:
+        if period is None or _fills(period, due):
             return _ANY
-        return int(self._left(model, period.rate_rps / self.services, now_s))
+        return int(self._left(model, period.later_rps / self.services, now_s))
 
-    def sent(self, model: str, lines: int, now: datetime, now_s: float) -> None:
+    def sent(self, model: str, due: datetime, lines: int, now: datetime, now_s: float) -> None:
         """Count lines that were sent; arguments as of `allowed`."""
         release = self.by_model.get(model)
         period = None if release is None else period_at(release, now)
-        if period is not None and not period.fill:
-            left = self._left(model, period.rate_rps / self.services, now_s)
+        if period is not None and not _fills(period, due):
+            left = self._left(model, period.later_rps / self.services, now_s)
             self._tokens[model] = now_s, left - lines
 
     def _left(self, model: str, rate_rps: float, now_s: float) -> float:
@@ -96,8 +103,8 @@ class Releases:
         period = None if release is None else period_at(release, now)
         if period is None:
             return 1.0
-        if period.rate_rps > 0:
-            return min(max(self.services / period.rate_rps, 0.01), 1.0)
+        if period.later_rps > 0:
+            return min(max(self.services / period.later_rps, 0.01), 1.0)
         return max((period.until - now).total_seconds(), 0.01)
 
 
@@ -134,14 +141,19 @@ def expected(release: WaitingRelease, due: datetime, before: float, now: datetim
     if period is None:
         return Expected(done_by, 0, "it runs as the router has room")
     cause = _CAUSES.get(period.cause, "")
-    if period.rate_rps > 0:
+    if _runs(period, due):
         text = f"it runs: {cause}"
     else:
-        following = next((e for e in release.periods if e.rate_rps > 0 and e.since > now), None)
+        following = next((e for e in release.periods if _runs(e, due) and e.since > now), None)
         until = "" if following is None else f" until {following.since:%Y-%m-%d %H:%M} UTC"
         text = f"it waits{until}: {cause}"
     ends = "" if done_by is None else f"; done by {done_by:%Y-%m-%d %H:%M} UTC"
     return Expected(done_by, 0, text + ends)
+
+
+def _runs(period: ReleasePeriod, due: datetime) -> bool:
+    """Return whether requests due at a time are to run in a period."""
+    return period.rate_rps > 0 and (_fills(period, due) or period.later_rps > 0)
 
 
 def _done_by(periods: Sequence[ReleasePeriod], requests: float, now: datetime) -> datetime | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from typing import Final
 
 from services.batch.adapters.router_client import Answer
@@ -31,31 +33,37 @@ class Gate:
         self._model, self._admission, self._releases = model, admission, releases
         self._clock, self._now_s = clock, clock.monotonic
         self._changed = asyncio.Event()
-        self.waiting = 0
+        self._waiting = Counter[datetime]()
 
-    @property
-    def wants(self) -> int:
-        """Lines that could be sent at once beyond those that wait here."""
-        free = self._admission.free(self._now_s()) - self.waiting
-        return free if free <= 0 or self._released() else 0
+    def wants(self, due: datetime) -> int:
+        """Return the lines due at a time that could be sent at once beyond those that wait here."""
+        free = self._admission.free(self._now_s()) - self._ahead(due, with_it=True)
+        return free if free <= 0 or self._released(due) else 0
+
+    def _ahead(self, due: datetime, *, with_it: bool = False) -> int:
+        """Return the lines that wait here and are due before a time."""
+        return sum(
+            count for at, count in self._waiting.items() if at < due or (with_it and at == due)
+        )
 
     @property
     def in_flight(self) -> int:
         """Lines that are with the router."""
         return self._admission.in_flight
 
-    async def enter(self, wanted: int, over: Callable[[], bool]) -> int:
+    async def enter(self, wanted: int, due: datetime, over: Callable[[], bool]) -> int:
         """Wait until some more lines may be sent, and count them; return how many.
 
-        Not for a few where many are wanted: each call costs, too.
+        Not for a few where many are wanted: each call costs, too. The earliest deadline goes first.
 
         Args:
             wanted: How many may be sent.
+            due: When they are due.
             over: Whether there is nothing to wait for any more; called at each change.
         """
-        self.waiting += wanted
+        self._waiting[due] += wanted
         try:
-            while not (free := self._free(wanted)):
+            while not (free := self._free(wanted, due)):
                 if over():
                     return 0
                 self._changed.clear()
@@ -65,18 +73,21 @@ class Gate:
             if over():
                 return 0
             self._admission.in_flight += free
-            self._releases.sent(self._model, free, self._clock.now(), self._now_s())
+            self._releases.sent(self._model, due, free, self._clock.now(), self._now_s())
             return free
         finally:
-            self.waiting -= wanted
+            self._waiting[due] -= wanted
+            if not self._waiting[due]:
+                del self._waiting[due]
 
-    def _free(self, wanted: int) -> int:
-        free = min(self._admission.free(self._now_s()), wanted, self._released())
+    def _free(self, wanted: int, due: datetime) -> int:
+        free = self._admission.free(self._now_s()) - self._ahead(due)
+        free = max(min(free, wanted, self._released(due)), 0)
         return free if free >= min(wanted, _CALL_LINES) or not self._admission.in_flight else 0
 
-    def _released(self) -> int:
-        """Return the lines that the planner lets be sent now."""
-        return self._releases.allowed(self._model, self._clock.now(), self._now_s())
+    def _released(self, due: datetime) -> int:
+        """Return the lines due at a time that the planner lets be sent now."""
+        return self._releases.allowed(self._model, due, self._clock.now(), self._now_s())
 
     def _pause_s(self) -> float:
         """Return the time until the next look, s."""

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Coroutine, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -293,7 +294,7 @@ class Runner:
         over = self._left_s(batch) <= 0
         if over:
             await self._parts.store.mark_expired(batch.id)
-        wanted = PIECE_LINES if over else gate.wants
+        wanted = PIECE_LINES if over else gate.wants(_due(batch))
         if self._draining or wanted <= 0:
             return
         for piece in await self._parts.store.claim(batch.id, -(-wanted // PIECE_LINES)):
@@ -334,11 +335,12 @@ class Runner:
         def over() -> bool:
             return self._draining or batch.id in self._cancelling or self._left_s(batch) <= 0
 
+        due = _due(batch)
         left = deque(line for line in lines if self._readable(batch, line))
         calls = set[asyncio.Task[None]]()
         try:
             while left or calls:
-                if left and (sent := await gate.enter(len(left), over)):
+                if left and (sent := await gate.enter(len(left), due, over)):
                     some = [left.popleft() for _ in range(sent)]
                     calls.add(asyncio.create_task(self._call(batch, some, left, gate)))
                 elif calls and batch.id not in self._cancelling:
@@ -422,7 +424,7 @@ class Runner:
         self._writer.add(Result(batch.id, number, failed=True, content=content))
 
     def _left_s(self, batch: Batch) -> float:
-        return (batch.created_at + batch.window - self._parts.clock.now()).total_seconds()
+        return (_due(batch) - self._parts.clock.now()).total_seconds()
 
     async def _finish(self, batch: Batch, state: BatchState) -> None:
         ended = await finish(
@@ -460,5 +462,9 @@ class Runner:
 
 
 def _headers(batch: Batch) -> dict[str, str]:
-    due_s = (batch.created_at + batch.window).timestamp()
+    due_s = _due(batch).timestamp()
     return {"x-client-id": batch.owner, "cinquefoil-wait-until": f"{due_s:.3f}"}
+
+
+def _due(batch: Batch) -> datetime:
+    return batch.created_at + batch.window

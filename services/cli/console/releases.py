@@ -16,6 +16,7 @@ _CAUSES = {
     pb.RELEASE_CAUSE_NO_ROOM: "waits: interactive requests leave no room",
     pb.RELEASE_CAUSE_NOTHING_WAITS: "nothing is left",
     pb.RELEASE_CAUSE_HELD: "waits: less power is required",
+    pb.RELEASE_CAUSE_MEASURED: "for a moment, to measure the room",
 }
 _MOST = 12
 """Stretches that are shown."""

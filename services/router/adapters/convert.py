@@ -152,12 +152,14 @@ def to_releases(
 
 def _period(period: waiting_pb2.ReleasePeriod, since_s: float) -> ReleasePeriod:
     """Return a period; `since_s`: the time of the epoch at which monotonic time was 0."""
-    check_figures("release", period, {"rate_rps": (0, _MOST_RPS)})
+    check_figures("release", period, {"rate_rps": (0, _MOST_RPS), "later_rps": (0, _MOST_RPS)})
+    due_s = period.fill_due.ToNanoseconds() / 1e9 if period.HasField("fill_due") else -math.inf
     return ReleasePeriod(
         period.since.ToNanoseconds() / 1e9 - since_s,
         period.until.ToNanoseconds() / 1e9 - since_s,
-        math.inf if period.fill else period.rate_rps,
+        math.inf if period.fill else period.later_rps,
         _CAUSES.get(period.cause, ""),
+        due_s - since_s,
     )
 
 

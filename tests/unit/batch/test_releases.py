@@ -16,6 +16,7 @@ from services.batch.core.releases import PATIENCE_S, Releases, expected
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+DUE = NOW + 24 * HOUR
 
 
 def release(*rates: tuple[bool, float], **others: object) -> WaitingRelease:
@@ -25,6 +26,7 @@ def release(*rates: tuple[bool, float], **others: object) -> WaitingRelease:
             until=NOW + (at + 1) * HOUR,
             fill=fill,
             rate_rps=rate,
+            later_rps=rate,
             cause=ReleaseCause.CLEAN if rate else ReleaseCause.LATER,
         )
         for at, (fill, rate) in enumerate(rates)
@@ -36,23 +38,36 @@ def test_nothing_is_sent_before_the_hour_that_the_planner_chose() -> None:
     said = Releases()
     said.hear([release((False, 0.0), (True, 2.0))], 1)
 
-    assert said.allowed("m", NOW, 0.0) == 0
+    assert said.allowed("m", DUE, NOW, 0.0) == 0
     assert said.wait_s("m", NOW) == 3600.0
-    assert said.allowed("m", NOW + HOUR, 3600.0) > 1000
+    assert said.allowed("m", DUE, NOW + HOUR, 3600.0) > 1000
+
+
+def test_what_is_due_soon_fills_the_room_while_what_is_due_later_waits() -> None:
+    """A batch of an hour does not wait for the clean hour of the day's batch beside it."""
+    said = Releases()
+    period = ReleasePeriod(NOW, NOW + HOUR, rate_rps=5.0, fill_due=NOW + HOUR, later_rps=0.0)
+    said.hear([WaitingRelease(model="m", periods=(period,))], 1)
+
+    assert said.allowed("m", NOW + HOUR, NOW, 0.0) > 1000
+    assert said.allowed("m", DUE, NOW, 0.0) == 0
+    short, long = (expected(said.by_model["m"], due, 9.0, NOW) for due in (NOW + HOUR, DUE))
+    assert short.text.startswith("it runs")
+    assert long.text.startswith("it waits")
 
 
 def test_after_the_last_period_lines_are_sent_without_a_planner() -> None:
     said = Releases()
     said.hear([release((False, 0.0))], 1)
 
-    assert said.allowed("m", NOW + 2 * HOUR, 7200.0) > 1000
+    assert said.allowed("m", DUE, NOW + 2 * HOUR, 7200.0) > 1000
 
 
 def test_a_model_of_which_no_planner_says_anything_waits_for_a_moment_only() -> None:
     said = Releases()
 
-    assert said.allowed("m", NOW, 100.0) == 0
-    assert said.allowed("m", NOW, 100.0 + PATIENCE_S) > 1000
+    assert said.allowed("m", DUE, NOW, 100.0) == 0
+    assert said.allowed("m", DUE, NOW, 100.0 + PATIENCE_S) > 1000
 
 
 def test_a_rate_is_kept_and_shared_between_services() -> None:
@@ -61,8 +76,8 @@ def test_a_rate_is_kept_and_shared_between_services() -> None:
     sent = 0
     for second in range(601):
         now = NOW + timedelta(seconds=second)
-        lines = said.allowed("m", now, float(second))
-        said.sent("m", lines, now, float(second))
+        lines = said.allowed("m", DUE, now, float(second))
+        said.sent("m", DUE, lines, now, float(second))
         sent += lines
 
     assert sent == pytest.approx(1200, abs=4)

@@ -29,6 +29,8 @@ class ReleaseCause(IntEnum):
     NOTHING_WAITS = 6
     # The grid, or an operator, requires less power.
     HELD = 7
+    # All that fits runs for a moment, to learn how much that is.
+    MEASURED = 8
 
     @classmethod
     def _missing_(cls, value: object) -> "ReleaseCause":
@@ -103,12 +105,15 @@ class WaitingBucket:
         requests: How many.
         prompt_tokens: Their prompts, estimated. Unit: tokens.
         output_tokens: Their answers, estimated. Unit: tokens.
+        window: Time that their sender gave them in all; under replay it passes as fast as grid
+            time. Unset: not known.
     """
 
     due: datetime = datetime.fromtimestamp(0, UTC)
     requests: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
+    window: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +146,8 @@ class ReleasePeriod:
     Attributes:
         since: Start.
         until: End.
-        fill: Waiting requests may fill what interactive requests leave. Otherwise only up to
-            `rate_rps`.
-        rate_rps: With `fill`: what is expected to run. Otherwise the most that may; 0: none. Unit:
-            requests per second.
+        fill: All waiting requests may fill what interactive requests leave.
+        rate_rps: Expected to run; 0: none. Unit: requests per second.
         woken_rps: Of the rate: in replicas that are powered for it alone. Unit: requests per
             second.
         cause: Why.
@@ -153,6 +156,10 @@ class ReleasePeriod:
         room_rps: Room that interactive requests are expected to leave. Unit: requests per second.
         marginal_j: Expected marginal energy of a waiting request: what the fleet draws more because
             of it. Unit: J.
+        fill_due: Without `fill`: requests that are due by then may fill what interactive requests
+            leave. Unset: none.
+        later_rps: Without `fill`: the most that may run of those due later than `fill_due`; 0:
+            none. Unit: requests per second.
     """
 
     since: datetime = datetime.fromtimestamp(0, UTC)
@@ -164,6 +171,8 @@ class ReleasePeriod:
     intensity_gco2e_per_kwh: float = 0.0
     room_rps: float = 0.0
     marginal_j: float = 0.0
+    fill_due: datetime | None = None
+    later_rps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

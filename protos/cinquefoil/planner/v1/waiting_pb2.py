@@ -22,30 +22,31 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/planner/v1/waiting.proto\x12\x15\x63inquefoil.planner.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"x\n\rWaitingBucket\x12\'\n\x03\x64ue\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\x04\x12\x15\n\routput_tokens\x18\x04 \x01(\x04\"\xa1\x01\n\x0cWaitingModel\x12\r\n\x05model\x18\x01 \x01(\t\x12\x35\n\x07\x62uckets\x18\x02 \x03(\x0b\x32$.cinquefoil.planner.v1.WaitingBucket\x12\x10\n\x08\x61nswered\x18\x03 \x01(\x04\x12\x11\n\tin_flight\x18\x04 \x01(\r\x12\x10\n\x08\x65nergy_j\x18\x05 \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x06 \x01(\x01\"\x93\x02\n\rReleasePeriod\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x66ill\x18\x03 \x01(\x08\x12\x10\n\x08rate_rps\x18\x04 \x01(\x01\x12\x11\n\twoken_rps\x18\x05 \x01(\x01\x12\x32\n\x05\x63\x61use\x18\x06 \x01(\x0e\x32#.cinquefoil.planner.v1.ReleaseCause\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x07 \x01(\x01\x12\x10\n\x08room_rps\x18\x08 \x01(\x01\x12\x12\n\nmarginal_j\x18\t \x01(\x01\"\xb7\x01\n\x0fWaitingShortage\x12\'\n\x03\x64ue\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rlate_requests\x18\x02 \x01(\x04\x12\x34\n\x0bpossible_by\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x10\n\x08replicas\x18\x04 \x01(\r\x12\x0c\n\x04text\x18\x05 \x01(\tB\x0e\n\x0c_possible_by\"\xad\x02\n\x0eWaitingRelease\x12\r\n\x05model\x18\x01 \x01(\t\x12\x35\n\x07periods\x18\x02 \x03(\x0b\x32$.cinquefoil.planner.v1.ReleasePeriod\x12\x39\n\tshortages\x18\x03 \x03(\x0b\x32&.cinquefoil.planner.v1.WaitingShortage\x12\x30\n\x07\x64one_by\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x15\n\rplanned_gco2e\x18\x05 \x01(\x01\x12\x15\n\rat_once_gco2e\x18\x06 \x01(\x01\x12\x16\n\x0eown_pool_gco2e\x18\x07 \x01(\x01\x12\x16\n\x0ewoken_replicas\x18\x08 \x01(\rB\n\n\x08_done_by\"]\n\x14ReportWaitingRequest\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\t\x12\x33\n\x06models\x18\x02 \x03(\x0b\x32#.cinquefoil.planner.v1.WaitingModel\"h\n\x15ReportWaitingResponse\x12\x37\n\x08releases\x18\x01 \x03(\x0b\x32%.cinquefoil.planner.v1.WaitingRelease\x12\x16\n\x0e\x62\x61tch_services\x18\x02 \x01(\r*\xe2\x01\n\x0cReleaseCause\x12\x1d\n\x19RELEASE_CAUSE_UNSPECIFIED\x10\x00\x12\x17\n\x13RELEASE_CAUSE_CLEAN\x10\x01\x12\x15\n\x11RELEASE_CAUSE_DUE\x10\x02\x12\x16\n\x12RELEASE_CAUSE_ROOM\x10\x03\x12\x17\n\x13RELEASE_CAUSE_LATER\x10\x04\x12\x19\n\x15RELEASE_CAUSE_NO_ROOM\x10\x05\x12\x1f\n\x1bRELEASE_CAUSE_NOTHING_WAITS\x10\x06\x12\x16\n\x12RELEASE_CAUSE_HELD\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/planner/v1/waiting.proto\x12\x15\x63inquefoil.planner.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x01\n\rWaitingBucket\x12\'\n\x03\x64ue\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\x04\x12\x15\n\routput_tokens\x18\x04 \x01(\x04\x12.\n\x06window\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x42\t\n\x07_window\"\xa1\x01\n\x0cWaitingModel\x12\r\n\x05model\x18\x01 \x01(\t\x12\x35\n\x07\x62uckets\x18\x02 \x03(\x0b\x32$.cinquefoil.planner.v1.WaitingBucket\x12\x10\n\x08\x61nswered\x18\x03 \x01(\x04\x12\x11\n\tin_flight\x18\x04 \x01(\r\x12\x10\n\x08\x65nergy_j\x18\x05 \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x06 \x01(\x01\"\xe6\x02\n\rReleasePeriod\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x66ill\x18\x03 \x01(\x08\x12\x10\n\x08rate_rps\x18\x04 \x01(\x01\x12\x11\n\twoken_rps\x18\x05 \x01(\x01\x12\x32\n\x05\x63\x61use\x18\x06 \x01(\x0e\x32#.cinquefoil.planner.v1.ReleaseCause\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x07 \x01(\x01\x12\x10\n\x08room_rps\x18\x08 \x01(\x01\x12\x12\n\nmarginal_j\x18\t \x01(\x01\x12\x31\n\x08\x66ill_due\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x11\n\tlater_rps\x18\x0b \x01(\x01\x42\x0b\n\t_fill_due\"\xb7\x01\n\x0fWaitingShortage\x12\'\n\x03\x64ue\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rlate_requests\x18\x02 \x01(\x04\x12\x34\n\x0bpossible_by\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x10\n\x08replicas\x18\x04 \x01(\r\x12\x0c\n\x04text\x18\x05 \x01(\tB\x0e\n\x0c_possible_by\"\xad\x02\n\x0eWaitingRelease\x12\r\n\x05model\x18\x01 \x01(\t\x12\x35\n\x07periods\x18\x02 \x03(\x0b\x32$.cinquefoil.planner.v1.ReleasePeriod\x12\x39\n\tshortages\x18\x03 \x03(\x0b\x32&.cinquefoil.planner.v1.WaitingShortage\x12\x30\n\x07\x64one_by\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x15\n\rplanned_gco2e\x18\x05 \x01(\x01\x12\x15\n\rat_once_gco2e\x18\x06 \x01(\x01\x12\x16\n\x0eown_pool_gco2e\x18\x07 \x01(\x01\x12\x16\n\x0ewoken_replicas\x18\x08 \x01(\rB\n\n\x08_done_by\"]\n\x14ReportWaitingRequest\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\t\x12\x33\n\x06models\x18\x02 \x03(\x0b\x32#.cinquefoil.planner.v1.WaitingModel\"h\n\x15ReportWaitingResponse\x12\x37\n\x08releases\x18\x01 \x03(\x0b\x32%.cinquefoil.planner.v1.WaitingRelease\x12\x16\n\x0e\x62\x61tch_services\x18\x02 \x01(\r*\xfe\x01\n\x0cReleaseCause\x12\x1d\n\x19RELEASE_CAUSE_UNSPECIFIED\x10\x00\x12\x17\n\x13RELEASE_CAUSE_CLEAN\x10\x01\x12\x15\n\x11RELEASE_CAUSE_DUE\x10\x02\x12\x16\n\x12RELEASE_CAUSE_ROOM\x10\x03\x12\x17\n\x13RELEASE_CAUSE_LATER\x10\x04\x12\x19\n\x15RELEASE_CAUSE_NO_ROOM\x10\x05\x12\x1f\n\x1bRELEASE_CAUSE_NOTHING_WAITS\x10\x06\x12\x16\n\x12RELEASE_CAUSE_HELD\x10\x07\x12\x1a\n\x16RELEASE_CAUSE_MEASURED\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.planner.v1.waiting_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RELEASECAUSE']._serialized_start=1351
-  _globals['_RELEASECAUSE']._serialized_end=1577
-  _globals['_WAITINGBUCKET']._serialized_start=95
-  _globals['_WAITINGBUCKET']._serialized_end=215
-  _globals['_WAITINGMODEL']._serialized_start=218
-  _globals['_WAITINGMODEL']._serialized_end=379
-  _globals['_RELEASEPERIOD']._serialized_start=382
-  _globals['_RELEASEPERIOD']._serialized_end=657
-  _globals['_WAITINGSHORTAGE']._serialized_start=660
-  _globals['_WAITINGSHORTAGE']._serialized_end=843
-  _globals['_WAITINGRELEASE']._serialized_start=846
-  _globals['_WAITINGRELEASE']._serialized_end=1147
-  _globals['_REPORTWAITINGREQUEST']._serialized_start=1149
-  _globals['_REPORTWAITINGREQUEST']._serialized_end=1242
-  _globals['_REPORTWAITINGRESPONSE']._serialized_start=1244
-  _globals['_REPORTWAITINGRESPONSE']._serialized_end=1348
+  _globals['_RELEASECAUSE']._serialized_start=1526
+  _globals['_RELEASECAUSE']._serialized_end=1780
+  _globals['_WAITINGBUCKET']._serialized_start=128
+  _globals['_WAITINGBUCKET']._serialized_end=307
+  _globals['_WAITINGMODEL']._serialized_start=310
+  _globals['_WAITINGMODEL']._serialized_end=471
+  _globals['_RELEASEPERIOD']._serialized_start=474
+  _globals['_RELEASEPERIOD']._serialized_end=832
+  _globals['_WAITINGSHORTAGE']._serialized_start=835
+  _globals['_WAITINGSHORTAGE']._serialized_end=1018
+  _globals['_WAITINGRELEASE']._serialized_start=1021
+  _globals['_WAITINGRELEASE']._serialized_end=1322
+  _globals['_REPORTWAITINGREQUEST']._serialized_start=1324
+  _globals['_REPORTWAITINGREQUEST']._serialized_end=1417
+  _globals['_REPORTWAITINGRESPONSE']._serialized_start=1419
+  _globals['_REPORTWAITINGRESPONSE']._serialized_end=1523
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ Requests that can wait: what waits, and when it may run."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -43,6 +44,8 @@ class _ReleaseCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReleaseC
     """Nothing is left by then."""
     RELEASE_CAUSE_HELD: _ReleaseCause.ValueType  # 7
     """The grid, or an operator, requires less power."""
+    RELEASE_CAUSE_MEASURED: _ReleaseCause.ValueType  # 8
+    """All that fits runs for a moment, to learn how much that is."""
 
 class ReleaseCause(_ReleaseCause, metaclass=_ReleaseCauseEnumTypeWrapper):
     """Reason for which waiting work may run in a period, or may not."""
@@ -64,6 +67,8 @@ RELEASE_CAUSE_NOTHING_WAITS: ReleaseCause.ValueType  # 6
 """Nothing is left by then."""
 RELEASE_CAUSE_HELD: ReleaseCause.ValueType  # 7
 """The grid, or an operator, requires less power."""
+RELEASE_CAUSE_MEASURED: ReleaseCause.ValueType  # 8
+"""All that fits runs for a moment, to learn how much that is."""
 Global___ReleaseCause: _TypeAlias = ReleaseCause  # noqa: Y015
 
 @_typing.final
@@ -76,6 +81,7 @@ class WaitingBucket(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
     requests: _builtins.int
     """How many."""
     prompt_tokens: _builtins.int
@@ -86,6 +92,12 @@ class WaitingBucket(_message.Message):
     def due(self) -> _timestamp_pb2.Timestamp:
         """When they must be answered."""
 
+    @_builtins.property
+    def window(self) -> _duration_pb2.Duration:
+        """Time that their sender gave them in all; under replay it passes as fast as grid time. Unset: not
+        known.
+        """
+
     def __init__(
         self,
         *,
@@ -93,12 +105,15 @@ class WaitingBucket(_message.Message):
         requests: _builtins.int = ...,
         prompt_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
+        window: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["due", b"due"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_window", b"_window", "due", b"due", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "output_tokens", b"output_tokens", "prompt_tokens", b"prompt_tokens", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_window", b"_window", "due", b"due", "output_tokens", b"output_tokens", "prompt_tokens", b"prompt_tokens", "requests", b"requests", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__window: _TypeAlias = _typing.Literal["window"]  # noqa: Y015
+    _WhichOneofArgType__window: _TypeAlias = _typing.Literal["_window", b"_window"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window) -> _WhichOneofReturnType__window | None: ...
 
 Global___WaitingBucket: _TypeAlias = WaitingBucket  # noqa: Y015
 
@@ -161,12 +176,12 @@ class ReleasePeriod(_message.Message):
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     ROOM_RPS_FIELD_NUMBER: _builtins.int
     MARGINAL_J_FIELD_NUMBER: _builtins.int
+    FILL_DUE_FIELD_NUMBER: _builtins.int
+    LATER_RPS_FIELD_NUMBER: _builtins.int
     fill: _builtins.bool
-    """Waiting requests may fill what interactive requests leave. Otherwise only up to `rate_rps`."""
+    """All waiting requests may fill what interactive requests leave."""
     rate_rps: _builtins.float
-    """With `fill`: what is expected to run. Otherwise the most that may; 0: none. Unit: requests per
-    second.
-    """
+    """Expected to run; 0: none. Unit: requests per second."""
     woken_rps: _builtins.float
     """Of the rate: in replicas that are powered for it alone. Unit: requests per second."""
     cause: Global___ReleaseCause.ValueType
@@ -179,6 +194,10 @@ class ReleasePeriod(_message.Message):
     """Room that interactive requests are expected to leave. Unit: requests per second."""
     marginal_j: _builtins.float
     """Expected marginal energy of a waiting request: what the fleet draws more because of it. Unit: J."""
+    later_rps: _builtins.float
+    """Without `fill`: the most that may run of those due later than `fill_due`; 0: none. Unit: requests
+    per second.
+    """
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """Start."""
@@ -186,6 +205,12 @@ class ReleasePeriod(_message.Message):
     @_builtins.property
     def until(self) -> _timestamp_pb2.Timestamp:
         """End."""
+
+    @_builtins.property
+    def fill_due(self) -> _timestamp_pb2.Timestamp:
+        """Without `fill`: requests that are due by then may fill what interactive requests leave. Unset:
+        none.
+        """
 
     def __init__(
         self,
@@ -199,12 +224,16 @@ class ReleasePeriod(_message.Message):
         intensity_gco2e_per_kwh: _builtins.float = ...,
         room_rps: _builtins.float = ...,
         marginal_j: _builtins.float = ...,
+        fill_due: _timestamp_pb2.Timestamp | None = ...,
+        later_rps: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fill_due", b"_fill_due", "fill_due", b"fill_due", "since", b"since", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "fill", b"fill", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "marginal_j", b"marginal_j", "rate_rps", b"rate_rps", "room_rps", b"room_rps", "since", b"since", "until", b"until", "woken_rps", b"woken_rps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fill_due", b"_fill_due", "cause", b"cause", "fill", b"fill", "fill_due", b"fill_due", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "later_rps", b"later_rps", "marginal_j", b"marginal_j", "rate_rps", b"rate_rps", "room_rps", b"room_rps", "since", b"since", "until", b"until", "woken_rps", b"woken_rps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__fill_due: _TypeAlias = _typing.Literal["fill_due"]  # noqa: Y015
+    _WhichOneofArgType__fill_due: _TypeAlias = _typing.Literal["_fill_due", b"_fill_due"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fill_due) -> _WhichOneofReturnType__fill_due | None: ...
 
 Global___ReleasePeriod: _TypeAlias = ReleasePeriod  # noqa: Y015
 

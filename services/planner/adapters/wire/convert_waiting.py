@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from cinquefoil.planner.v1 import waiting_pb2
@@ -16,6 +17,7 @@ from services.planner.core.cycle.waiting_work import MAX_BUCKETS, MAX_REQUESTS
 _LONGEST_NAME: Final = 128
 _MOST_TOKENS: Final = 10**14
 _MOST_MODELS: Final = 4096
+_MOST_WINDOW_S: Final = 366 * 86_400
 
 
 def waiting_from(message: waiting_pb2.ReportWaitingRequest) -> tuple[WaitingModel, ...]:
@@ -42,6 +44,7 @@ def _model(message: waiting_pb2.WaitingModel) -> WaitingModel:
                 requests=min(each.requests, MAX_REQUESTS),
                 prompt_tokens=min(each.prompt_tokens, _MOST_TOKENS),
                 output_tokens=min(each.output_tokens, _MOST_TOKENS),
+                window=_window(each.window) if each.HasField("window") else None,
             )
             for each in message.buckets
         ),
@@ -57,6 +60,13 @@ def _instant(message: Timestamp) -> datetime:
         return message.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidArgument.at("models.buckets.due", str(error)) from error
+
+
+def _window(message: Duration) -> timedelta:
+    seconds = message.seconds + message.nanos / 1e9
+    if not 0 <= seconds <= _MOST_WINDOW_S:
+        raise InvalidArgument.at("models.buckets.window", f"must be within 0..{_MOST_WINDOW_S} s")
+    return timedelta(seconds=seconds)
 
 
 def releases_to(

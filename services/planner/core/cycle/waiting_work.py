@@ -1,7 +1,7 @@
 """Waiting work in the planner: what waits, what the fleet offers it, and when it is released.
 
-Live and in virtual time alike. Deadlines are in real time; under replay a window passes faster, as
-grid time does (`carbon.replay.speedup`).
+Live and in virtual time alike. Under replay windows pass faster, as grid time does
+(`carbon.replay.speedup`): work is due when its window has passed in grid time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from services.kit.plurals import counted
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot, staying
 from services.planner.core.forecast.text_lengths import TextLength
-from services.planner.core.waiting.model import Due, Release, Shortage
+from services.planner.core.waiting.model import Choice, Due, Release, Shortage, Slot
 from services.planner.core.waiting.outlook import HOUR_S, Offer, RoomMemory, slots_of
 from services.planner.core.waiting.power import best_replica, room_of
 from services.planner.core.waiting.release import plan_release
@@ -43,6 +43,9 @@ _UTILISATION: Final = 0.7
 
 _HELD_S: Final = 60.0
 """Time for which waiting work is held at a time, s."""
+
+_SHORT: Final = timedelta(hours=1)
+"""Requests that are due within it, real time, wait for no cleaner hours."""
 
 _LEARN_S: Final = 20.0
 """Time over which the attained part of the room is learnt, s."""
@@ -75,6 +78,7 @@ class WaitingWork:
     attained: dict[str, float] = field(default_factory=dict)
     held: bool = False
     _offered: dict[str, float] = field(default_factory=dict)
+    _measured_s: dict[str, float] = field(default_factory=dict)
     _answered: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
     # ---- reports -------------------------------------------------------------------------------
@@ -105,13 +109,29 @@ class WaitingWork:
                 self._answered[key] = now_s, each.answered
             return
         span_s, offered_rps = now_s - last[0], self._offered.get(each.model, 0.0)
-        if span_s < _LEAST_S or offered_rps <= 0:
+        if span_s < _LEAST_S or offered_rps <= 0 or each.answered == last[1]:
             return
         self._answered[key] = now_s, each.answered
-        part = services * (each.answered - last[1]) / span_s / offered_rps
+        part = min(services * (each.answered - last[1]) / span_s / offered_rps, 1.0)
         keep = math.exp(-span_s / _LEARN_S)
-        learnt = keep * self.attained.get(each.model, 1.0) + (1 - keep) * min(part, 1.0)
+        learnt = keep * self.attained.get(each.model, part) + (1 - keep) * part
         self.attained[each.model] = max(learnt, _LEAST_ATTAINED)
+        self._measured_s[each.model] = self._measured_s.get(each.model, 0.0) + span_s
+
+    def _measured(self, model: str, release: WaitingRelease) -> WaitingRelease:
+        """Return a release that fills the room for a moment where nothing is known of it yet.
+
+        Profiles may promise more: a plan that rests on them may begin too late.
+        """
+        known_s = self._measured_s.get(model, _LEARN_S if model in self.attained else 0.0)
+        first, *others = release.periods
+        if known_s >= _LEARN_S or first.fill or first.room_rps <= 0:
+            return release
+        until = min(first.until, self.state.clock.now() + timedelta(seconds=_LEARN_S))
+        rate_rps, cause = first.room_rps, ReleaseCause.MEASURED
+        opening = replace(first, until=until, fill=True, rate_rps=rate_rps, cause=cause)
+        rest = [replace(first, since=until)] if until < first.until else []
+        return replace(release, periods=(opening, *rest, *others))
 
     def _is_open(self, model: str) -> bool:
         release, now = self.releases.get(model), self.state.clock.now()
@@ -136,7 +156,7 @@ class WaitingWork:
             if name not in offers:
                 continue
             release = self.planned(name, offers[name], now)
-            found[name] = self._record(name, release)
+            found[name] = self._measured(name, self._record(name, release))
             if replicas := release.choices[0].replicas:
                 due_rps[name] = replicas * offers[name].usable_rps
         if self.held:
@@ -196,19 +216,23 @@ class WaitingWork:
             )
             for slot in slots_of(offer, memory, intensity, grid_now_s, outlook.speedup)
         )
-        due = self._due(self.reported[name])
+        due = list(self._due(self.reported[name]))
         if within_s is not None:
             due = [Due(min(within_s, each.due_s), each.requests) for each in due]
         return plan_release(due, slots)
 
-    def _due(self, waiting: WaitingModel) -> list[Due]:
-        now = self.state.clock.now()
+    def _due(self, waiting: WaitingModel) -> Iterator[Due]:
         scale = partial(_scale, self.state.lengths.usual.get(waiting.model))
-        return [
-            Due((each.due - now).total_seconds(), min(each.requests, MAX_REQUESTS) * scale(each))
-            for each in waiting.buckets
-            if each.due is not None
-        ]
+        for each, due_s, _ in self._buckets(waiting):
+            yield Due(due_s, min(each.requests, MAX_REQUESTS) * scale(each))
+
+    def _buckets(self, waiting: WaitingModel) -> Iterator[tuple[WaitingBucket, float, datetime]]:
+        """Yield what waits, the time until its window has passed in grid time, s, and its end."""
+        now, speedup = self.state.clock.now(), self.state.grid.speedup
+        for each in waiting.buckets:
+            if each.due is not None:
+                skipped = (each.window or timedelta()) * (1 - 1 / speedup)
+                yield each, (each.due - skipped - now).total_seconds(), each.due
 
     def _grid_now_s(self) -> float:
         state = self.state
@@ -246,6 +270,14 @@ class WaitingWork:
 
     # ---- records -------------------------------------------------------------------------------
 
+    def _fill_due(self, model: str, choice: Choice, slot: Slot, now: datetime) -> datetime | None:
+        """Return the deadline, real time, up to which requests fill the room; None: all or none."""
+        if math.isinf(choice.fill_due_s):
+            return None
+        buckets = self._buckets(self.reported[model])
+        ends = [end for _, due_s, end in buckets if due_s <= choice.fill_due_s]
+        return max([*ends, _instant(now, slot.start_s) + _SHORT])
+
     def _record(self, model: str, release: Release) -> WaitingRelease:
         now = self.state.clock.now()
         at = partial(_instant, now)
@@ -255,6 +287,8 @@ class WaitingWork:
                 since=at(slot.start_s),
                 until=at(slot.end_s),
                 fill=choice.fill,
+                fill_due=self._fill_due(model, choice, slot, now),
+                later_rps=choice.later_rps,
                 rate_rps=choice.rate_rps,
                 woken_rps=choice.woken_rps,
                 cause=choice.cause,

@@ -5,6 +5,7 @@ Times are seconds from now. A replica is one segment of the model, or what a pla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,18 +67,26 @@ class Choice:
     """Rates of a slot.
 
     Attributes:
-        fill: Whether all that fits beside interactive requests may run.
-        room_rps: In replicas that run anyway: with `fill` what is expected, else the most, req/s.
+        fill_due_s: Requests due by then may run as far as they fit beside interactive ones, s;
+            infinite: all.
+        later_rps: The most that runs of those due later, req/s.
+        room_rps: Expected in replicas that run anyway, req/s.
         woken_rps: In replicas that are powered for it, req/s.
         replicas: These replicas.
         cause: Reason.
     """
 
-    fill: bool
+    fill_due_s: float
+    later_rps: float
     room_rps: float
     woken_rps: float
     replicas: int
     cause: ReleaseCause
+
+    @property
+    def fill(self) -> bool:
+        """All that fits beside interactive requests may run."""
+        return math.isinf(self.fill_due_s) and self.fill_due_s > 0
 
     @property
     def rate_rps(self) -> float:

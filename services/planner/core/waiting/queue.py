@@ -35,10 +35,6 @@ class Backlog:
         """Requests left."""
         return sum(left for _, left in self._work)
 
-    def mean_due_s(self, now_s: float) -> float:
-        """Return the mean time until what is left is due, by requests, s."""
-        return sum((due_s - now_s) * left for due_s, left in self._work) / self.requests
-
     def due(self) -> Iterator[tuple[float, float]]:
         """Yield each deadline, s, and what is left that is due by then."""
         return zip(

@@ -4,9 +4,11 @@ Each slot is decided from what is known at its start, as a planner decides again
 
 - must: what later room, less a tenth, cannot hold until its deadline, runs now: in the room that
   interactive requests leave, then in replicas that are powered for it, each filled whole.
-- may: the queue takes `SPREAD` x queue / room of the time left; where now is among the cleanest
-  part of that length by forecast, all that fits in the room runs. Nothing is powered for that.
-- else it waits.
+- may: all that is due by a time takes `SPREAD` x its room of the time until then; where now is
+  among the cleanest part of that length by forecast, it runs as far as it fits in the room. The
+  latest such time counts, so that what is due soon does not wait with what is due tomorrow. Nothing
+  is powered for that.
+- else it waits. What is due within a slot's length does not.
 
 The marginal carbon of room decides, not the intensity alone: a waiting request costs more beside
 few interactive ones. What later slots will do is the same rule with the forecast for truth.
@@ -16,9 +18,10 @@ Compared with optimisation over the forecast and with perfect knowledge: docs/ba
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-
-import numpy as np
+from itertools import accumulate
+from typing import NamedTuple
 
 from cinquefoil.planner.v1.records import ReleaseCause
 from services.kit.units import carbon_gco2e
@@ -32,10 +35,7 @@ smaller, and arrivals come."""
 MARGIN = 1.02
 """Factor on the threshold: where the grid is flat, waiting risks room for nothing."""
 
-SHORT_S = 3600.0
-"""Time left up to which nothing waits for a cleaner slot, s."""
-
-_IDLE = Choice(False, 0.0, 0.0, 0, ReleaseCause.NOTHING_WAITS)
+_IDLE = Choice(math.inf, 0.0, 0.0, 0.0, 0, ReleaseCause.NOTHING_WAITS)
 
 Rule = Callable[[Backlog, Sequence[Slot]], Choice]
 """Decides the first of some slots."""
@@ -52,21 +52,18 @@ def decide(backlog: Backlog, slots: Sequence[Slot]) -> Choice:
     if total <= NOTHING:
         return _IDLE
     must_rps = backlog.must_rps(slots)
-    cause = _may(backlog, slots)
-    if cause is not ReleaseCause.LATER and not slot.held:
-        most_rps = min(slot.room_rps, total / slot.length_s)
-        if must_rps <= most_rps and most_rps > 0:
-            return Choice(True, most_rps, 0.0, 0, cause)
+    cut = _Cut(-math.inf, 0.0, ReleaseCause.HELD) if slot.held else _cut(backlog, slots)
+    most_rps = min(slot.room_rps, max(cut.requests / slot.length_s, must_rps))
+    if cut.requests > 0 and must_rps <= slot.room_rps and most_rps > 0:
+        later_rps = max(must_rps - cut.requests / slot.length_s, 0.0)
+        return Choice(cut.due_s, later_rps, most_rps, 0.0, 0, cut.cause)
     if must_rps <= 0:
-        if slot.held:
-            cause = ReleaseCause.HELD
-        elif slot.room_rps <= 0:
-            cause = ReleaseCause.NO_ROOM
-        return Choice(False, 0.0, 0.0, 0, cause)
-    return _due(slot, must_rps, total)
+        cause = cut.cause if slot.room_rps > 0 or slot.held else ReleaseCause.NO_ROOM
+        return Choice(cut.due_s, 0.0, 0.0, 0.0, 0, cause)
+    return _due(slot, must_rps, total, cut.due_s)
 
 
-def _due(slot: Slot, must_rps: float, total: float) -> Choice:
+def _due(slot: Slot, must_rps: float, total: float, fill_due_s: float) -> Choice:
     """Return the choice for work that must run: a replica more is filled whole."""
     room_rps = min(must_rps, slot.room_rps)
     short_rps, replicas, woken_rps = must_rps - room_rps, 0, 0.0
@@ -75,28 +72,55 @@ def _due(slot: Slot, must_rps: float, total: float) -> Choice:
         replicas = min(math.ceil(short_rps / slot.replica_rps - NOTHING), most)
         left_rps = max(total / slot.length_s - room_rps, 0.0)
         woken_rps = min(replicas * slot.replica_rps, left_rps)
-    fill = must_rps >= slot.room_rps
-    return Choice(fill, room_rps, woken_rps, replicas, ReleaseCause.DUE)
+    if must_rps >= slot.room_rps:
+        fill_due_s = math.inf
+    return Choice(fill_due_s, room_rps + woken_rps, room_rps, woken_rps, replicas, ReleaseCause.DUE)
 
 
-def _may(backlog: Backlog, slots: Sequence[Slot]) -> ReleaseCause:
-    """Return why all that fits in the room may run in the first slot, or LATER."""
-    slot = slots[0]
-    left_s = backlog.mean_due_s(slot.start_s)
-    if left_s <= SHORT_S or left_s <= slot.length_s:
-        return ReleaseCause.ROOM
-    until_s = slot.start_s + left_s
-    known = [
-        each
-        for each in slots
-        if each.start_s < until_s and each.intensity_gco2e_per_kwh is not None and not each.held
-    ]
-    if slot.intensity_gco2e_per_kwh is None or len(known) <= 1:
-        return ReleaseCause.ROOM
-    room = sum(each.room_rps * each.length_s for each in known)
-    part = min(max(SPREAD * backlog.requests / max(room, NOTHING), 1 / len(known)), 1.0)
-    limit = MARGIN * float(np.quantile([_price(each) for each in known], part))
-    return ReleaseCause.CLEAN if _price(slot) <= limit else ReleaseCause.LATER
+class _Cut(NamedTuple):
+    """Work that may run in the first slot: all that is due by `due_s`; else why none may."""
+
+    due_s: float
+    requests: float
+    cause: ReleaseCause
+
+
+def _cut(backlog: Backlog, slots: Sequence[Slot]) -> _Cut:
+    """Return the part of the queue, the earliest deadlines first, that may fill the room now."""
+    slot, short_s = slots[0], max(each.length_s for each in slots[:2])
+    found = _Cut(slot.start_s + short_s, 0.0, ReleaseCause.LATER)
+    *_, (last_s, total) = backlog.due()
+    if slot.intensity_gco2e_per_kwh is None:
+        return _Cut(math.inf, total, ReleaseCause.ROOM)
+    is_clean = _Cleanest(slots)
+    for due_s, requests in backlog.due():
+        if due_s <= slot.start_s + short_s:
+            found = _Cut(slot.start_s + short_s, requests, ReleaseCause.ROOM)
+        elif cause := is_clean.until(due_s, requests):
+            found = _Cut(due_s, requests, cause)
+    return found._replace(due_s=math.inf) if found.due_s >= last_s and found.requests else found
+
+
+class _Cleanest:
+    """Compares the first of some slots with those after it of which a forecast is known."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        known = [
+            each for each in slots if each.intensity_gco2e_per_kwh is not None and not each.held
+        ]
+        self._starts_s = [each.start_s for each in known]
+        self._rooms = list(accumulate(each.room_rps * each.length_s for each in known))
+        now = _price(slots[0])
+        self._cleaner = list(accumulate(MARGIN * _price(each) < now for each in known))
+
+    def until(self, due_s: float, requests: float) -> ReleaseCause | None:
+        """Return why work that is due by a time may run in the first slot; None: it waits."""
+        known = bisect_left(self._starts_s, due_s)
+        if known <= 1:
+            return ReleaseCause.ROOM
+        part = SPREAD * requests / max(self._rooms[known - 1], NOTHING)
+        rank = min(max(part, 1 / known), 1.0) * (known - 1)
+        return ReleaseCause.CLEAN if self._cleaner[known - 1] <= rank else None
 
 
 def _price(slot: Slot) -> float:
@@ -110,7 +134,8 @@ def at_once(backlog: Backlog, slots: Sequence[Slot]) -> Choice:
     room_rps = min(slot.room_rps, total / slot.length_s)
     woken_rps = min(total / slot.length_s - room_rps, slot.woken_rps)
     replicas = math.ceil(woken_rps / slot.replica_rps - NOTHING) if slot.replica_rps else 0
-    return Choice(True, room_rps, woken_rps, replicas, ReleaseCause.ROOM)
+    later_rps = room_rps + woken_rps
+    return Choice(math.inf, later_rps, room_rps, woken_rps, replicas, ReleaseCause.ROOM)
 
 
 def plan_release(work: Iterable[Due], slots: Sequence[Slot]) -> Release:

@@ -22,12 +22,14 @@ class ReleasePeriod:
         since_s, until_s: Monotonic times.
         rate_rps: Requests that may begin per second; infinite: as many as there is room for.
         why: Why no more, for people.
+        fill_due_s: Those due by then fill the room whatever the rate, monotonic time.
     """
 
     since_s: float
     until_s: float
     rate_rps: float
     why: str = ""
+    fill_due_s: float = -math.inf
 
 
 class ReleasePlan:
@@ -45,10 +47,10 @@ class ReleasePlan:
         """Return the period that a time is in; None: the plan knows none."""
         return next((each for each in self._periods if each.since_s <= now_s < each.until_s), None)
 
-    def budget(self, now_s: float) -> float:
-        """Return the requests that may begin now."""
+    def budget(self, now_s: float, deadline_s: float = math.inf) -> float:
+        """Return the requests with a deadline that may begin now."""
         period = self.now(now_s)
-        if period is None or period.rate_rps == math.inf:
+        if period is None or period.rate_rps == math.inf or deadline_s <= period.fill_due_s:
             return math.inf
         if now_s > self._filled_s:
             grown = (now_s - self._filled_s) * period.rate_rps

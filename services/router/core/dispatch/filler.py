@@ -226,10 +226,11 @@ class Filler:
         """Return whether one may begin by plan, or because it is due."""
         if not self.queue.places:
             return False
-        if self.release.budget(now_s) >= 1:
+        deadline_s = self.queue.front(1)[0].request.deadline_s
+        if self.release.budget(now_s, deadline_s) >= 1:
             return True
         due_s = max(_DUE_SERVICES * self.service_s, _DUE_S)
-        if self.queue.front(1)[0].request.deadline_s - now_s <= due_s:
+        if deadline_s - now_s <= due_s:
             return True
         period = self.release.now(now_s)
         self.held_by = f"held by plan: {period.why}" if period and period.why else "held by plan"

@@ -57,6 +57,18 @@ def test_a_short_window_runs_at_once() -> None:
     assert choice.cause is ReleaseCause.ROOM
 
 
+def test_a_short_batch_beside_a_long_one_starts_at_once() -> None:
+    """The long one waits for its clean hours, and the short one does not wait with it."""
+    work = [Due(HOUR_S, 600.0), Due(4 * HOUR_S, 600.0), Due(24 * HOUR_S, 7200.0)]
+
+    choice = decide(Backlog(work), slots(DAY))
+
+    assert (choice.fill, choice.fill_due_s) == (False, HOUR_S)
+    assert choice.room_rps == pytest.approx(600 / 3600)
+    assert choice.later_rps == 0
+    assert choice.cause is ReleaseCause.ROOM
+
+
 def test_without_a_forecast_room_is_used_at_once() -> None:
     choice = decide(Backlog([Due(20 * HOUR_S, 1800.0)]), slots([300.0, *[None] * 23]))
 
