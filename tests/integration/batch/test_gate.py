@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from services.batch.adapters.router_client import Answer
 from services.batch.core.admission import Admission
-from services.batch.core.releases import PATIENCE_S, Releases
+from services.batch.core.releases import Releases
 from services.batch.runtime.gate import Gate
 from tests.support.virtual_loop import LoopClock, run
 
@@ -32,7 +32,7 @@ def test_a_short_batch_is_not_held_up_by_lines_of_a_long_one_that_came_before() 
             await asyncio.sleep(0.1)
             for _ in range(32):
                 gate.leave(Answer(0, 200, b"", None, 1.0), 1.0)
-                await asyncio.sleep(PATIENCE_S)
+                await asyncio.sleep(1.0)
         return wanted
 
     wanted = run(main())
