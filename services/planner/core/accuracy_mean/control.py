@@ -35,6 +35,9 @@ _STEPS: Final = 28
 _END: Final = 14
 """In the last of this many parts of a period, prices are found eight times as often."""
 
+_DAY_H: Final = 24
+"""Last hours that say which load the rest of a period has at least."""
+
 _TOLERANCE: Final = 5e-4
 """Lack or surplus of a period's mean that may be left at its end."""
 
@@ -159,7 +162,8 @@ class AccuracyControl:
         """Return the mean accuracy that a model's next answers must have for the period's."""
         goal, hours = min(at_least + _MARGIN, 1.0), self.ledger.lately(now_s)
         answered, accuracy = _sums(model, self.ledger.of_period(now_s))
-        per_hour = _sums(model, hours)[0] / max(len(hours), 1)
+        rates = [_sums(model, part)[0] / len(part) for part in (hours, hours[-_DAY_H:]) if part]
+        per_hour = min(filter(None, rates), default=0.0)  # the load may have fallen since
         if not per_hour:
             return goal
         left_h, over_h = self.ledger.left_h(now_s), self.ledger.over_h

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
 from services.kit.config import AccuracyMean
-from services.planner.core.accuracy_mean.control import AccuracyControl
+from services.planner.core.accuracy_mean.control import AccuracyControl, Usual
 from services.planner.core.accuracy_mean.frontier import Frontier, Level
 from services.planner.core.accuracy_mean.ledger import AccuracyLedger
 
@@ -40,19 +41,35 @@ def grid(hours: int, seed: int) -> list[float]:
     return found
 
 
+OTHER = replace(
+    FRONTIER,
+    levels=(replace(FRONTIER.levels[0], accuracy={"m": np.array((0.93, 0.96, 0.985, 1.0))}),),
+)
+"""The frontier after another file of the model: the same watts, other accuracies."""
+
+
 def kept(
-    values: Sequence[float], control: AccuracyControl, rps: Sequence[float]
+    values: Sequence[float],
+    control: AccuracyControl,
+    rps: Sequence[float],
+    other_from: int | None = None,
 ) -> tuple[list[float], list[float]]:
-    """Return the accuracy and the watts of each hour when plans follow the control's prices."""
+    """Return the accuracy and the watts of each hour when plans follow the control's prices.
+
+    From the hour `other_from` the model is another one.
+    """
     accuracy, watts = [], []
     for hour, value in enumerate(values):
         at_s = hour * 3600.0
         control.ledger.hold(at_s, intensity={"Z": value}, demand_rps={"m": rps[hour]})
+        if hour == other_from:
+            control.learn(Usual("other", {"Z": value}, {"m": rps[hour]}, (1.0,)), OTHER)
+        level = (control.frontier or FRONTIER).levels[0]
         price = control.prices(at_s)["m"] / UNIT_GCO2E * 200.0 / value
-        chosen = int(np.searchsorted(FRONTIER.levels[0].prices, price, "right"))
-        accuracy.append(ACCURACY[chosen])
+        chosen = int(np.searchsorted(level.prices, price, "right"))
+        accuracy.append(float(level.accuracy["m"][chosen]))
         watts.append(WATTS[chosen])
-        control.ledger.answer(at_s + 1.0, {"m": 3600 * rps[hour]}, {"m": ACCURACY[chosen]})
+        control.ledger.answer(at_s + 1.0, {"m": 3600 * rps[hour]}, {"m": accuracy[-1]})
     return accuracy, watts
 
 
@@ -78,6 +95,31 @@ def test_a_mean_counts_answers_not_hours() -> None:
     control.configure(AccuracyMean(at_least=0.98))
     accuracy, _ = kept(values, control, rps)
     for part in range(4):
+        chosen = slice(part * PERIOD_H, (part + 1) * PERIOD_H)
+        assert np.average(accuracy[chosen], weights=rps[chosen]) >= 0.979
+
+
+@pytest.mark.parametrize("at", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("change", ["more load", "less load", "other model", "dirtier grid"])
+def test_a_change_in_mid_period_leaves_the_mean_within_a_tenth_of_a_point(
+    change: str, at: float
+) -> None:
+    """Four times the load, a quarter of it, another file of the model, twice the intensity."""
+    hours = 3 * PERIOD_H
+    moved = round((1 + at) * PERIOD_H)
+    values, rps = grid(hours, 3), [100.0] * hours
+    match change:
+        case "more load":
+            rps[moved:] = [400.0] * (hours - moved)
+        case "less load":
+            rps[moved:] = [25.0] * (hours - moved)
+        case "dirtier grid":
+            values[moved:] = [2 * value for value in values[moved:]]
+    control = AccuracyControl(AccuracyLedger(PERIOD_H), frontier=FRONTIER)
+    control.configure(AccuracyMean(at_least=0.98))
+    other_from = moved if change == "other model" else None
+    accuracy, _ = kept(values, control, rps, other_from)
+    for part in range(3):
         chosen = slice(part * PERIOD_H, (part + 1) * PERIOD_H)
         assert np.average(accuracy[chosen], weights=rps[chosen]) >= 0.979
 
