@@ -148,6 +148,8 @@ class Objective(Section):
         layout_price: Price of creating or destroying a slice in objective points, per slice and
             GPU, as `switch_price`.
         park_idle_gpus: Whether only GPUs that serve count with their idle power (consolidation).
+        host_idle_w: Power that a node's host draws while its GPUs are powered, W. Plans count it
+            evenly over them; with `park_idle_gpus` fewer GPUs save it. The account leaves it out.
         overload: What comes first where the fleet cannot serve all: "fair", that no model is
             served a smaller share of its demand than it must, or "most", that most requests are.
             Both weigh models by `models.<m>.overload_weight`.
@@ -165,6 +167,7 @@ class Objective(Section):
     switch_price: Annotated[float, Field(ge=0)] = 0.02
     layout_price: Annotated[float, Field(ge=0)] = 0.02
     park_idle_gpus: bool = False
+    host_idle_w: Annotated[float, Field(ge=0, le=1e5)] = 0.0
     overload: Literal["fair", "most"] = "fair"
 
     def _problems(self) -> Iterator[str]:

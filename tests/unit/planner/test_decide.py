@@ -18,7 +18,7 @@ from services.planner.core.decide import running as planner_running
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.model import Gpu
 from services.planner.core.placement.actions import StopSegment
-from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.pricing import Prices, prices
 from services.planner.core.strategies import REGISTRY
 from tests.support.examples import examples
 from tests.support.planner.decisions import MODEL, POOL, analytic, decided, done, snapshot
@@ -228,6 +228,24 @@ def test_what_was_removed_from_the_deployment_is_stopped(strategy: str, gone: st
     old = configuration_of(planner_running(replace(served, models=models)), decision.problem)
     for configuration in (decision.configuration, old):
         assert explain(DecidedPlan(0, decision.problem, configuration, 0.0)).version == 0
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_powered_gpu_bears_its_share_of_its_hosts_idle_power(gpus: int) -> None:
+    """300 W of a node: all of it for its only GPU, half of it for each of two; not by default."""
+    now = snapshot(gpus=gpus)
+
+    def points(host_idle_w: float) -> Prices:
+        update = {"park_idle_gpus": True, "host_idle_w": host_idle_w}
+        return prices(
+            pose(replace(now, objective=now.objective.model_copy(update=update)), Planner())
+        )
+
+    pool, without, with_it = now.gpus[0].pool, points(0.0), points(300.0)
+    more = without.carbon_points(pool.carbon_gco2e(300.0 / gpus))
+    assert len({gpu.node for gpu in now.gpus}) == 1
+    assert more > 0
+    assert with_it.gpu_points(pool) - without.gpu_points(pool) == pytest.approx(more)
 
 
 @pytest.mark.parametrize("park", [True, False])

@@ -112,6 +112,7 @@ SIMULATED = [
     "planner.objective.latency_rule",
     "planner.objective.switch_price",
     "planner.objective.layout_price",
+    "planner.objective.host_idle_w",
     "planner.objective.park_idle_gpus",
     "planner.objective.overload",
     "planner.triggers.intensity_change",

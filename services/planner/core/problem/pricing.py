@@ -30,6 +30,7 @@ from functools import lru_cache
 from heapq import heapify, heappop, heappush
 
 from services.kit.config import Goals
+from services.kit.grouping import summed
 from services.kit.mig import Geometry, maximal_layouts
 from services.kit.units import carbon_gco2e
 from services.planner.core.model import Model, Pool, Problem, SegmentKind
@@ -78,6 +79,7 @@ class Prices:
         loading_s: Loading time by model and variant, s.
         servable: Names of the models that some segment can serve in time.
         fleet_gpcs: Compute slices of the fleet, at least 1.
+        host_idle_w: Host's idle power for each GPU of a pool, W; missing: plans do not count it.
     """
 
     problem: Problem
@@ -90,6 +92,7 @@ class Prices:
     loading_s: Mapping[tuple[str, str], float]
     servable: frozenset[str]
     fleet_gpcs: int
+    host_idle_w: Mapping[Pool, float]
 
     @property
     def shared_out(self) -> frozenset[str]:
@@ -160,10 +163,12 @@ class Prices:
     def idle_points(self, pool: Pool) -> float:
         """Return the price in CLOVER's f of one powered GPU, in use or not.
 
-        It is that of its idle power and, where plans count it, of its embodied carbon.
+        It is that of its idle power and, where plans count them, of its share of its host's idle
+        power and of its embodied carbon.
         """
+        idle_w = pool.type.idle_power_w + self.host_idle_w.get(pool, 0.0)
         embodied = self.problem.embodied_gco2e_per_s.get(pool.type.name, 0.0)
-        return self.carbon_points(pool.carbon_gco2e(pool.type.idle_power_w) + embodied)
+        return self.carbon_points(pool.carbon_gco2e(idle_w) + embodied)
 
     def use_points(self, pool: Pool) -> float:
         """Return the price in CLOVER's f of a GPU's additional power once it has segments."""
@@ -252,7 +257,18 @@ def prices(problem: Problem) -> Prices:
         fleet_gpcs=max(
             1, sum(n * most_gpcs(pool.type.geometry) for pool, n in problem.pools.items())
         ),
+        host_idle_w=_host_idle_w(problem),
     )
+
+
+def _host_idle_w(problem: Problem) -> dict[Pool, float]:
+    """Return a host's idle power for each of its GPUs, as a mean over each pool, W."""
+    host_w = problem.objective.host_idle_w
+    if not host_w:
+        return {}
+    sizes = Counter(gpu.node for gpu in problem.gpus)
+    shares = summed((gpu.pool, host_w / sizes[gpu.node]) for gpu in problem.gpus)
+    return {pool: watts / problem.pools[pool] for pool, watts in shares.items()}
 
 
 def _servable(
