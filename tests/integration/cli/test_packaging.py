@@ -65,7 +65,7 @@ def test_what_a_subscriber_installs_takes_no_name_but_cinquefoil() -> None:
     assert PROTOS["tool"]["hatch"]["build"]["targets"][wheel]["packages"] == ["cinquefoil"]
     assert set(SUITE["tool"]["hatch"]["build"]["targets"][wheel]["packages"]) == {
         "services",
-        "protos/inference",
+        *(f"protos/{each}" for each in ("envoy_ext_proc", "inference", "keda", "podresources")),
     }
 
 
