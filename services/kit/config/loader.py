@@ -84,7 +84,17 @@ def load(path: Path) -> Deployment:
         found = _read(data)
     except ValidationError as error:
         raise ConfigError(path, list(mistakes(error, tree))) from error
-    return resolved(found, path.resolve().parent).read_from(path.absolute(), digest(data))
+    return resolved(found, _folder(path)).read_from(path.absolute(), digest(data))
+
+
+def _folder(path: Path) -> Path:
+    """Return the folder that relative paths of a deployment file begin at.
+
+    A kubelet keeps each revision of a ConfigMap in another folder, behind the link "..data": then
+    it is the folder that is mounted, or paths would change with every revision.
+    """
+    mounted = path.absolute().parent
+    return mounted if (mounted / "..data").is_symlink() else path.resolve().parent
 
 
 def digest(data: Mapping[str, Any]) -> str:
