@@ -13,8 +13,8 @@ STEP: Final = 0.04
 
 MOST: Final = 0.4
 
-WORSE_S: Final = 20.0
-"""Time of being capped after which the margin grows, s: a plan and its rollout take as long."""
+WORSE_S: Final = 45.0
+"""Time of being capped after which the margin grows, s: a plan and its rollout come before."""
 
 BETTER_S: Final = 600.0
 """Time without a cap, and well below the budget, after which it shrinks, s."""

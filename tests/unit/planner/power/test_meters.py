@@ -13,13 +13,13 @@ def run(meter: SiteMeter, start_s: int, seconds: int, power_w: float, *, capped:
 def test_plans_aim_lower_while_agents_are_capped() -> None:
     """A margin grows while agents hold the power down, is bounded, and shrinks once all is calm."""
     meter = SiteMeter()
-    run(meter, 0, 15, 980.0, capped=True)
+    run(meter, 0, 40, 980.0, capped=True)
     assert meter.margin == 0
-    run(meter, 15, 10, 980.0, capped=True)
+    run(meter, 40, 10, 980.0, capped=True)
     assert 0 < meter.margin < 0.1
-    run(meter, 25, 1000, 980.0, capped=True)
+    run(meter, 50, 1000, 980.0, capped=True)
     assert meter.margin == MOST
-    run(meter, 1025, 20_000, 300.0, capped=False)
+    run(meter, 1050, 20_000, 300.0, capped=False)
     assert meter.margin == 0
 
 
