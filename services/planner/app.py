@@ -138,7 +138,9 @@ async def _lead(
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)
             stack.callback(reloads.serve, _USED, _LIVE)
-        broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
+        broker = mqtt.broker_tasks(
+            deployment.mqtt, planner.publisher.board, RealClock(), planner.mqtt_events
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 lease = tasks.create_task(planner.leading.keep(), name="planner.lease")
@@ -261,6 +263,7 @@ async def _work(
                 ("membership", planner.membership.keep()),
                 ("waiting", planner.waiting.keep()),
                 ("openadr", planner.follow_openadr()),
+                ("mqtt.grid", planner.follow_mqtt()),
                 ("site_power", planner.site_power.keep()),
                 *broker,
             )

@@ -1,8 +1,11 @@
 """Construction of all objects of the planner."""
 
+import asyncio
 from datetime import timedelta
 from functools import partial
+from typing import Final
 
+from cinquefoil.planner.v1.records import GridEvent
 from services.kit.clock import RealClock
 from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.adapters.router_sessions import RouterSessions
@@ -28,6 +31,9 @@ from services.planner.control.waiting_releases import WaitingReleases
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
 from services.planner.core.cycle.waiting_work import WaitingWork
+
+_MAX_WAITING: Final = 64
+"""Most grid events from the broker that wait."""
 
 
 class Planner:
@@ -72,6 +78,7 @@ class Planner:
         )
         self.agents = AgentSessions(state, account_writer.book)
         self.grid = deployment.grid
+        self.mqtt_events = asyncio.Queue[GridEvent](_MAX_WAITING) if self.grid.mqtt else None
         self.grid_events = LiveGridEvents(
             store, clock, state, self.history, deployment.grid, self.agents.devices_w
         )
@@ -108,6 +115,11 @@ class Planner:
         await self.waiting.restore()
         if self.publisher.board.value.plan is not None:
             self.routers.expect()
+
+    async def follow_mqtt(self) -> None:
+        """Take in grid events from the broker, for ever."""
+        if self.mqtt_events is not None:
+            await self.grid_events.take(self.mqtt_events, "mqtt")
 
     async def follow_openadr(self) -> None:
         """Follow the OpenADR servers of the deployment file, for ever."""

@@ -55,10 +55,10 @@ def summary(report: GridEventReport) -> list[tuple[str, str]]:
         ("baseline", report.baseline_method or "not known"),
         ("metered", f"{report.metered_points} points of {report.step_s} s"),
         ("above the limit", f"{report.points_above} of {report.metered_points} points"),
-        ("energy", f"{within_j / _KWH_J:.3f} kWh ({energy(within_j)}) at the wall"),
+        ("energy", f"{within_j / _KWH_J:.3g} kWh ({energy(within_j)}) at the wall"),
     ]
     if report.HasField("shed_j"):
-        found.append(("shed", f"{report.shed_j / _KWH_J:.3f} kWh below the baseline"))
+        found.append(("shed", f"{report.shed_j / _KWH_J:.3g} kWh below the baseline"))
     if report.HasField("shed_share_min"):
         found.append(("shed of promised", f"{percent(report.shed_share_min)} at the least"))
     return [*found, *_emissions(report)]

@@ -15,6 +15,7 @@ from cinquefoil.planner.v1.history_pb2 import (
     GpuHistory,
     HistoryPoint,
     ModelHistory,
+    SiteHistory,
     ZoneHistory,
 )
 from cinquefoil.planner.v1.plan_pb2 import PlannedSegment
@@ -53,6 +54,7 @@ def document(past: Past, deployment: Deployment) -> dict[str, Any]:
             "measured_w": _series(fleet, lambda each: (each.energy_j, each.metered_s)),
             "base_w": _series(fleet, lambda each: (each.base_energy_j, each.metered_s)),
         },
+        "sites": list(_sites(points)),
         "emissions": {
             "measured_gco2e_per_h": _series(fleet, _hourly("carbon_gco2e")),
             "base_gco2e_per_h": _series(fleet, _hourly("base_carbon_gco2e")),
@@ -138,6 +140,24 @@ def _models(
             ],
             "within": _series(parts, _within),
             "accuracy": _series(parts, lambda each: (each.accuracy, each.answered)),
+        }
+
+
+def _sites(points: Sequence[HistoryPoint | None]) -> Iterator[dict[str, Any]]:
+    """Yield the power of each site at the wall, and its limit."""
+
+    def measured_w(site: SiteHistory) -> tuple[float, float]:
+        return site.energy_j, site.metered_s
+
+    def limit_w(site: SiteHistory) -> tuple[float, float]:
+        return site.limit_j, site.limited_s
+
+    for name in _names(points, "sites"):
+        parts = _parts(points, "sites", name)
+        yield {
+            "site": name,
+            "measured_w": _series(parts, measured_w),
+            "limit_w": _series(parts, limit_w),
         }
 
 

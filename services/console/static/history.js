@@ -91,6 +91,7 @@ export function panels(found, palette) {
       said: (s) => found.zones.map((zone) => ({ name: zone.zone, value: within(s) ? at(zone.intensity_gco2e_per_kwh, 0)(s) : `${fixed(zone.forecast.expected[until(zone.forecast.times_s, s)], 0)} expected` })) },
     ...found.gpus.slice(0, MOST_GPUS).map((gpu) => gpuPanel(gpu, found, palette, within)),
     against("power", "Power", "W", found.power.measured_w, found.power.base_w, times, within),
+    ...(found.sites ?? []).map((site) => sitePanel(site, times, within)),
     against("emissions", "Emissions", "gCO₂e per hour", found.emissions.measured_gco2e_per_h, found.emissions.base_gco2e_per_h, times, within),
     { id: "latency", title: "Latency", unit: "% of objective", height: 72, least: 110, limit: 100,
       lines: perModel((model) => model.latency_s.map((each) => (each === null ? null : (each / model.objective_s) * 100))),
@@ -109,6 +110,14 @@ function against(id, title, unit, used, base, times, within) {
     lines: [{ name: "BASE", times, values: base, class: "base" }, { name: "measured", times, values: used, class: "used" }],
     said: (s) => [["measured", used, "var(--text)"], ["BASE", base], ["saved", saved, "var(--accent)"]]
       .map(([name, values, colour]) => ({ name, colour, value: within(s) ? fixed(values[until(times, s)], digits) : "–" })) };
+}
+
+// A site's power at the wall under its limit.
+function sitePanel({ site, measured_w: used, limit_w: limit }, times, within) {
+  const of = (values) => (s) => (within(s) ? fixed(values[until(times, s)], 0) : "–");
+  return { id: `site-${site}`, title: `Site ${site}`, unit: "W at the wall", height: 84, least: 1,
+    lines: [{ name: "limit", times, values: limit, class: "base" }, { name: "measured", times, values: used, class: "used" }],
+    said: (s) => [["measured", used, "var(--text)"], ["limit", limit]].map(([name, values, colour]) => ({ name, colour, value: of(values)(s) })) };
 }
 
 function gpuPanel(gpu, found, palette, within) {

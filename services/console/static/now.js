@@ -34,10 +34,11 @@ export class Now extends Component {
 }
 
 // What is wrong, and the setting that changes it.
-function wrong({ problems, conditions }, stale) {
+function wrong({ problems, conditions, grid_events = [], sites = [] }, stale) {
   return h("div", { id: "wrong" },
     Object.entries(stale).map(([service, seconds]) => h("p", { class: "warning", role: "status" }, `▲ The ${service} does not answer. What follows of it is ${age(seconds)} old.`)),
     problems.map((each) => h("p", { class: "problem", role: "alert" }, `✕ ${each}`)),
+    grid_events.map((each) => h("p", { class: "warning", key: each.event_id }, `▲ ${each.sentence}`, sites.filter((site) => site.site === each.site).map((site) => ` ${fixed(site.metered_w, 0, " W")} at the wall now.`))),
     conditions.slice(0, MOST_SAID).map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
     !problems.length && !conditions.length && h("p", { class: "unseen" }, "✓ Nothing is wrong."),
     conditions.length > 0 && h("p", {}, h("a", { href: "#/nodes", id: "conditions" }, `${counted(conditions.length, "condition")}, and what changes them`)));

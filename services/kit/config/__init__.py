@@ -381,6 +381,8 @@ class Deployment(Section):
         yield from self._missing_zones()
         yield from site_problems(self.sites, self.nodes, others_join=self.join is not None)
         yield from grid_problems(self.grid, self.sites)
+        if self.grid.mqtt and self.mqtt is None:
+            yield "grid.mqtt: needs mqtt.broker, where events are published"
         yield from self._servers_without_picker()
         for name, zone in self.carbon.zones.items():
             if self.mqtt is None and any(source.kind == "mqtt" for source in zone.sources):

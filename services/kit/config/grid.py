@@ -77,6 +77,8 @@ class Grid(Section):
         emergency_level: Level that ALERT_GRID_EMERGENCY of OpenADR stands for.
         max_length_s: Longest event, s; longer ones are refused.
         max_ahead_s: Longest time that an event may be announced ahead, s.
+        mqtt: Whether events count that are published as "<mqtt.prefix>/grid/event": who may publish
+            there is the broker's to say.
         openadr: OpenADR servers by name.
     """
 
@@ -86,6 +88,7 @@ class Grid(Section):
     emergency_level: Annotated[int, Field(ge=1)] = 3
     max_length_s: Annotated[float, Field(gt=0, le=31_622_400)] = 86_400.0
     max_ahead_s: Annotated[float, Field(gt=0, le=31_622_400)] = 2_592_000.0
+    mqtt: bool = False
     openadr: Annotated[dict[Name, OpenAdr], Field(max_length=16)] = Field(default_factory=dict)
 
     def _problems(self) -> Iterator[str]:

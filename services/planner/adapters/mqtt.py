@@ -1,15 +1,22 @@
-"""MQTT client of the planner: it publishes the newest plan."""
+"""MQTT client of the planner: it publishes the newest plan, and takes in grid events."""
 
+import asyncio
 import math
 from collections.abc import Coroutine, Iterable, Iterator
 from datetime import UTC
+from functools import partial
 from typing import Any, Final
 
-from cinquefoil.planner.v1.records import Plan, PlannedSegment
+from google.protobuf import json_format
+
+from cinquefoil.planner.v1 import grid_event_pb2
+from cinquefoil.planner.v1.records import GridEvent, Plan, PlannedSegment
 from services.kit.broadcast import Broadcast
 from services.kit.clock import Clock
 from services.kit.config import Mqtt
-from services.kit.mqtt import BrokerConnection
+from services.kit.mqtt import BrokerConnection, Message, Refused
+from services.kit.mqtt.payload import from_json
+from services.kit.rpc.record_mapping import from_message
 from services.planner.core.routing_table import Announcement
 
 _LONGEST: Final = 2000
@@ -62,7 +69,10 @@ def _number(value: float) -> float | None:
 
 
 def broker_tasks(
-    settings: Mqtt | None, board: Broadcast[Announcement], clock: Clock
+    settings: Mqtt | None,
+    board: Broadcast[Announcement],
+    clock: Clock,
+    orders: asyncio.Queue[GridEvent] | None = None,
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """Yield the loops that publish to the broker, each with its name; none without a broker.
 
@@ -70,9 +80,12 @@ def broker_tasks(
         settings: The broker; None: there is none.
         board: Announcements, with the newest plan.
         clock: Source of time.
+        orders: Receives grid events; None: they do not count.
     """
     if settings is not None:
         broker = BrokerConnection(settings, "planner", clock)
+        if orders is not None:
+            broker.subscribe(broker.topic("grid", "event"), partial(_take, orders))
         yield "mqtt.plans", _publish_plans(board, broker)
         yield "mqtt.connection", broker.run()
 
@@ -82,3 +95,22 @@ async def _publish_plans(board: Broadcast[Announcement], broker: BrokerConnectio
     async for announcement in board.follow():
         if announcement.plan is not None:
             broker.retain(broker.topic("plan"), record_of(announcement.plan))
+
+
+def _take(orders: asyncio.Queue[GridEvent], message: Message) -> None:
+    """Put a grid event, with the fields of the message GridEvent, or its cancellation.
+
+    Raises:
+        Refused: It is none, or too many wait.
+    """
+    found = from_json(message.payload)
+    if not isinstance(found, dict):
+        raise Refused("must be an object with the fields of GridEvent")
+    fields = {name: value for name, value in found.items() if name != "schema"}
+    try:
+        event = json_format.ParseDict(fields, grid_event_pb2.GridEvent())
+        orders.put_nowait(from_message(event, GridEvent))
+    except (json_format.ParseError, ValueError, RecursionError) as error:
+        raise Refused(str(error)[:200]) from error
+    except asyncio.QueueFull:
+        raise Refused("too many events wait") from None

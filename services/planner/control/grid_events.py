@@ -8,10 +8,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cinquefoil.condition.v1.records import Condition
-from cinquefoil.planner.v1.records import GridEvent, GridEventReport, HistoryPoint, SitePower
+from cinquefoil.planner.v1.records import (
+    GridEvent,
+    GridEventReport,
+    GridEventStatus,
+    HistoryPoint,
+    SitePower,
+)
 from services.kit.clock import Clock
 from services.kit.config import Grid
-from services.kit.errors import FailedPrecondition, NotFound
+from services.kit.errors import FailedPrecondition, NotFound, ServiceError
 from services.kit.segment import plain
 from services.kit.telemetry import logs
 from services.planner.adapters.store import Store
@@ -124,6 +130,22 @@ class LiveGridEvents:
             await self._keep(changed)
         _log.info("grid event cancelled", event_id=plain(event_id), principal=principal)
         return self._shown(event)
+
+    async def take(self, orders: asyncio.Queue[GridEvent], source: str) -> None:
+        """Announce or cancel what is put into a queue, for ever; what is refused is logged.
+
+        An order that has the status CANCELLED cancels the source's event of its name.
+        """
+        while True:
+            order = await orders.get()
+            try:
+                if order.status is not GridEventStatus.CANCELLED:
+                    await self.put(order, source)
+                elif any(each.event_id == order.event_id for each in self.of_source(source)):
+                    await self.cancel(order.event_id, source)
+            except ServiceError as error:
+                name = plain(order.event_id)
+                _log.warning("a grid event was refused", event_id=name, why=error.message)
 
     def listed(self, *, over: bool) -> list[GridEvent]:
         """Return events with their status, the latest start first."""

@@ -179,6 +179,32 @@ async def test_the_newest_plan_is_kept_for_later_subscribers(
     assert by_grpc.state == plan_pb2.PLAN_STATE_ACTIVE
 
 
+async def test_grid_events_of_the_broker_count_where_they_may(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Published as an order, then as its cancellation; what cannot be read changes nothing."""
+    topic, end = "cinquefoil/grid/event", datetime.now(UTC) + timedelta(hours=1)
+    order = {"event_id": "e", "site": "hall", "limit_w": 500, "end": end.isoformat()}
+    request = planner_pb2.ListGridEventsRequest()
+    async with fake_agent.carbon() as grid:
+        file = fake_agent.deployment(tmp_path, grid.port).model_copy(
+            update={
+                "mqtt": config.Mqtt(broker=broker.address),
+                "sites": {"hall": config.Site(nodes=("node-*",))},
+                "grid": config.Grid(mqtt=True),
+            }
+        )
+        async with fake_agent.planner(file) as stub, asyncio.timeout(LONGEST_S):
+            while not (await stub.ListGridEvents(request)).events:
+                await broker.publish(topic, '{"event_id": [7]}')
+                await broker.publish(topic, json.dumps(order))
+            found = await stub.ListGridEvents(request)
+            assert (found.sites[0].limit_w, found.events[0].source) == (500, "mqtt")
+            cancelled = {"event_id": "e", "status": "GRID_EVENT_STATUS_CANCELLED"}
+            while (await stub.ListGridEvents(request)).events:
+                await broker.publish(topic, json.dumps(cancelled))
+
+
 async def test_a_measured_pue_prices_energy_and_routes(broker: Broker, tmp_path: Path) -> None:
     """The deployment file says 1.2; the agent reports that a meter says 1.7."""
     async with fake_agent.carbon() as grid:
