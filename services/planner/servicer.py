@@ -141,7 +141,9 @@ class PlannerServicer(PlannerServiceServicer):
         """Return the explanation of a plan."""
         with self._reasons_of_no_plan():
             found = await self._planner.queries.explain(request.version)
-        releases = self._planner.waiting.work.releases.values()
+        newest = self._planner.publisher.board.value.plan
+        is_newest = not request.version or (newest and newest.version == request.version)
+        releases = self._planner.waiting.work.releases.values() if is_newest else ()
         return pb.ExplainResponse(
             explanation=to_message(found, explanation_pb2.Explanation),
             releases=[to_message(each, waiting_pb2.WaitingRelease) for each in releases],

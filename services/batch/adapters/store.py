@@ -501,13 +501,10 @@ class Store:
                 .values(
                     completed=batches.c.completed + len(its) - failed,
                     failed=batches.c.failed + failed,
-                    prompt_tokens=batches.c.prompt_tokens
-                    + sum(each.usage.prompt_tokens for each in its),
-                    output_tokens=batches.c.output_tokens
-                    + sum(each.usage.output_tokens for each in its),
-                    energy_j=batches.c.energy_j + sum(each.usage.energy_j for each in its),
-                    carbon_gco2e=batches.c.carbon_gco2e
-                    + sum(each.usage.carbon_gco2e for each in its),
+                    **{
+                        name: batches.c[name] + sum(getattr(each.usage, name) for each in its)
+                        for name in _USAGE
+                    },
                 )
             )
 
@@ -655,6 +652,16 @@ def _file_row(file: File) -> dict[str, Any]:
     }
 
 
+_USAGE: Final = (
+    "prompt_tokens",
+    "output_tokens",
+    "energy_j",
+    "carbon_gco2e",
+    "energy_marginal_j",
+    "carbon_marginal_gco2e",
+)
+"""Sums of what answers state themselves."""
+
 _SAME: Final = (
     "id",
     "owner",
@@ -666,10 +673,7 @@ _SAME: Final = (
     "lines",
     "completed",
     "failed",
-    "prompt_tokens",
-    "output_tokens",
-    "energy_j",
-    "carbon_gco2e",
+    *_USAGE,
 )
 
 

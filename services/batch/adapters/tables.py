@@ -16,7 +16,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the schema."""
 
 metadata = MetaData()
@@ -65,6 +65,8 @@ batches = Table(
     Column("output_tokens", BigInteger, nullable=False, default=0),
     Column("energy_j", Float, nullable=False, default=0.0),
     Column("carbon_gco2e", Float, nullable=False, default=0.0),
+    Column("energy_marginal_j", Float, nullable=False, default=0.0),
+    Column("carbon_marginal_gco2e", Float, nullable=False, default=0.0),
     # The service that reads its input or writes its output, and until when that is believed.
     Column("holder", String, nullable=False, default=""),
     Column("held_until_s", Float, nullable=False, default=0.0),

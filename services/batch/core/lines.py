@@ -137,12 +137,16 @@ class Usage:
         prompt_tokens, output_tokens: Tokens; 0: not stated.
         energy_j: Attributed energy, J.
         carbon_gco2e: Attributed emissions, gCO2e.
+        energy_marginal_j: Energy that it added, J.
+        carbon_marginal_gco2e: Emissions of that energy, gCO2e.
     """
 
     prompt_tokens: int = 0
     output_tokens: int = 0
     energy_j: float = 0.0
     carbon_gco2e: float = 0.0
+    energy_marginal_j: float = 0.0
+    carbon_marginal_gco2e: float = 0.0
 
 
 def answered(
@@ -191,11 +195,16 @@ def _usage(body: Mapping[str, Any]) -> Usage:
         or _object(body.get("cinquefoil"))
         or _object(body.get("parameters"))
     )
+    energy_j, carbon_gco2e, marginal_j = (
+        _number(receipt.get(name)) for name in ("energy_j", "carbon_gco2e", "energy_marginal_j")
+    )
     return Usage(
         int(_number(usage.get("prompt_tokens", usage.get("input_tokens")))),
         int(_number(usage.get("completion_tokens", usage.get("output_tokens")))),
-        _number(receipt.get("energy_j")),
-        _number(receipt.get("carbon_gco2e")),
+        energy_j,
+        carbon_gco2e,
+        marginal_j,
+        min(carbon_gco2e * marginal_j / energy_j, _LARGEST) if energy_j else 0.0,
     )
 
 

@@ -93,7 +93,12 @@ def batch_document(batch: Batch) -> dict[str, Any]:
             "output_tokens": batch.output_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": batch.prompt_tokens + batch.output_tokens,
-            "cinquefoil": {"energy_j": batch.energy_j, "carbon_gco2e": batch.carbon_gco2e},
+            "cinquefoil": {
+                "energy_j": batch.energy_j,
+                "carbon_gco2e": batch.carbon_gco2e,
+                "energy_marginal_j": batch.energy_marginal_j,
+                "carbon_marginal_gco2e": batch.carbon_marginal_gco2e,
+            },
         },
         "metadata": dict(batch.metadata) or None,
     }

@@ -145,6 +145,7 @@ def _model(status: ModelStatus) -> Row:
         status,
         p50_s=status.latency_s.get("50"),
         p95_s=status.latency_s.get("95"),
+        waiting=_row(status.waiting) if status.HasField("waiting") else None,
         variants=list(_variants(status.instances)),
     )
 

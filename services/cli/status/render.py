@@ -177,6 +177,7 @@ def _serving(status: Row) -> Iterator[RenderableType]:
     ]
     if rows:
         yield table("Serving", "variant", ">share", ">workers\nconnected", rows=rows)
+    yield from (Text(_waiting(model)) for model in status.models if model.waiting)
     view = _view(status)
     for model in status.models:
         if not model.variants:
@@ -250,6 +251,17 @@ def _profile(drift: Row) -> str:
         f"profile of {name} on {drift.gpu} {drift.slice} ({drift.batch_size}x{drift.processes}) is "
         f"wrong: latency {drift.latency_ratio:.2f} x, energy {drift.energy_ratio:.2f} x; measure "
         f"it: cinquefoil gpuagent profile {name} --node {drift.node} --slices {drift.slice}"
+    )
+
+
+def _waiting(model: Row) -> str:
+    """Return the requests of a model that can wait, and their energy since the router's start."""
+    its = model.waiting
+    why = f" ({its.held_by})" if its.queued and its.held_by else ""
+    return (
+        f"requests of {model.model} that can wait: {its.queued} queued{why}, {its.in_flight} of "
+        f"{its.room} run, {its.answered} answered; {energy(its.energy_j)}, of which "
+        f"{energy(its.marginal_energy_j)} would not have been used without them"
     )
 
 

@@ -7,6 +7,7 @@ const EVERY_MS = 5000;
 const CAUSES = {
   CLEAN: "clean hours", DUE: "a deadline leaves no later time", ROOM: "in room that interactive requests leave",
   LATER: "waits: cleaner hours come", NO_ROOM: "waits: no room", NOTHING_WAITS: "nothing is left", HELD: "waits: less power is required",
+  MEASURED: "for a moment, to measure the room",
 };
 
 export class Batches extends Component {

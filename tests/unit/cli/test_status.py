@@ -154,6 +154,22 @@ def test_a_language_model_has_a_line_with_its_tokens_and_what_each_took() -> Non
     assert "tokens of digits" not in shown
 
 
+def test_requests_that_can_wait_have_a_line_with_what_holds_them_and_what_they_added() -> None:
+    its = router_pb2.WaitingStatus(
+        queued=12, in_flight=3, room=8, answered=40, energy_j=80.0, marginal_energy_j=20.0,
+        held_by="interactive requests leave no room",
+    )  # fmt: skip
+    models = [router_pb2.ModelStatus(model="chat", waiting=its), router_pb2.ModelStatus(model="d")]
+    status = document(router=router_pb2.GetStatusResponse(models=models))
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(render(status))
+
+    shown = console.export_text()
+    assert "that can wait: 12 queued (interactive requests leave no room), 3 of 8 run" in shown
+    assert "40 answered; 80 J, of which 20 J" in shown
+    assert "requests of d that" not in shown
+
+
 def test_services_that_read_different_deployment_files_are_distinguished() -> None:
     def shown(*digests: str) -> str:
         own, planner, *agents = digests

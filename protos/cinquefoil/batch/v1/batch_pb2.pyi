@@ -163,6 +163,8 @@ class Batch(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     ENERGY_J_FIELD_NUMBER: _builtins.int
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
+    ENERGY_MARGINAL_J_FIELD_NUMBER: _builtins.int
+    CARBON_MARGINAL_GCO2E_FIELD_NUMBER: _builtins.int
     OUTLOOK_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the service."""
@@ -194,6 +196,12 @@ class Batch(_message.Message):
     """Attributed energy of its answers, by their receipts. Unit: J."""
     carbon_gco2e: _builtins.float
     """Attributed emissions of its answers. Unit: gCO2e."""
+    energy_marginal_j: _builtins.float
+    """Energy that its answers have added, by their receipts: what one request more takes beside others.
+    Unit: J.
+    """
+    carbon_marginal_gco2e: _builtins.float
+    """Emissions of that energy. Unit: gCO2e."""
     @_builtins.property
     def window(self) -> _duration_pb2.Duration:
         """Time within which it is to be answered."""
@@ -256,11 +264,13 @@ class Batch(_message.Message):
         output_tokens: _builtins.int = ...,
         energy_j: _builtins.float = ...,
         carbon_gco2e: _builtins.float = ...,
+        energy_marginal_j: _builtins.float = ...,
+        carbon_marginal_gco2e: _builtins.float = ...,
         outlook: Global___BatchOutlook | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "_outlook", b"_outlook", "cancelling_at", b"cancelling_at", "created_at", b"created_at", "ended_at", b"ended_at", "finalizing_at", b"finalizing_at", "in_progress_at", b"in_progress_at", "outlook", b"outlook", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "_outlook", b"_outlook", "cancelling_at", b"cancelling_at", "carbon_gco2e", b"carbon_gco2e", "completed", b"completed", "created_at", b"created_at", "ended_at", b"ended_at", "endpoint", b"endpoint", "energy_j", b"energy_j", "error_file_id", b"error_file_id", "errors", b"errors", "failed", b"failed", "finalizing_at", b"finalizing_at", "id", b"id", "in_progress_at", b"in_progress_at", "input_file_id", b"input_file_id", "lines", b"lines", "metadata", b"metadata", "model", b"model", "outlook", b"outlook", "output_file_id", b"output_file_id", "output_tokens", b"output_tokens", "owner", b"owner", "prompt_tokens", b"prompt_tokens", "state", b"state", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "_outlook", b"_outlook", "cancelling_at", b"cancelling_at", "carbon_gco2e", b"carbon_gco2e", "carbon_marginal_gco2e", b"carbon_marginal_gco2e", "completed", b"completed", "created_at", b"created_at", "ended_at", b"ended_at", "endpoint", b"endpoint", "energy_j", b"energy_j", "energy_marginal_j", b"energy_marginal_j", "error_file_id", b"error_file_id", "errors", b"errors", "failed", b"failed", "finalizing_at", b"finalizing_at", "id", b"id", "in_progress_at", b"in_progress_at", "input_file_id", b"input_file_id", "lines", b"lines", "metadata", b"metadata", "model", b"model", "outlook", b"outlook", "output_file_id", b"output_file_id", "output_tokens", b"output_tokens", "owner", b"owner", "prompt_tokens", b"prompt_tokens", "state", b"state", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancelling_at: _TypeAlias = _typing.Literal["cancelling_at"]  # noqa: Y015
     _WhichOneofArgType__cancelling_at: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at"]  # noqa: Y015

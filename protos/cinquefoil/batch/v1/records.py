@@ -114,6 +114,9 @@ class Batch:
         output_tokens: Tokens of answers. Unit: tokens.
         energy_j: Attributed energy of its answers, by their receipts. Unit: J.
         carbon_gco2e: Attributed emissions of its answers. Unit: gCO2e.
+        energy_marginal_j: Energy that its answers have added, by their receipts: what one request
+            more takes beside others. Unit: J.
+        carbon_marginal_gco2e: Emissions of that energy. Unit: gCO2e.
         outlook: What is expected of it. Unset: it has ended, or no planner has said anything.
     """
 
@@ -140,6 +143,8 @@ class Batch:
     output_tokens: int = 0
     energy_j: float = 0.0
     carbon_gco2e: float = 0.0
+    energy_marginal_j: float = 0.0
+    carbon_marginal_gco2e: float = 0.0
     outlook: BatchOutlook | None = None
 
 

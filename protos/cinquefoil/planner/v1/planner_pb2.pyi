@@ -678,7 +678,7 @@ class ExplainResponse(_message.Message):
 
     @_builtins.property
     def releases(self) -> _containers.RepeatedCompositeFieldContainer[_waiting_pb2.WaitingRelease]:
-        """When waiting work runs, by model, as decided last."""
+        """When waiting work runs, by model, as decided last. Empty for an older plan than the newest."""
 
     def __init__(
         self,
