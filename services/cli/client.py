@@ -24,6 +24,7 @@ from cinquefoil.carbon.v1 import carbon_pb2_grpc
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc
 from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
 from cinquefoil.predictor.v1 import predictor_pb2_grpc
+from cinquefoil.regions.v1 import regions_pb2_grpc
 from cinquefoil.router.v1 import router_pb2_grpc
 from inference import grpc_service_pb2_grpc
 from services.kit.config import Deployment, Endpoint, Role
@@ -52,6 +53,7 @@ class Clients:
 
     carbon: carbon_pb2_grpc.CarbonServiceAsyncStub
     planner: planner_pb2_grpc.PlannerServiceAsyncStub
+    regions: regions_pb2_grpc.RegionServiceAsyncStub
     router: router_pb2_grpc.RouterServiceAsyncStub
     inference: grpc_service_pb2_grpc.GRPCInferenceServiceAsyncStub
     agents: Mapping[str, gpuagent_pb2_grpc.GpuAgentServiceAsyncStub]
@@ -83,6 +85,9 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
             carbon=await stub_of(carbon_pb2_grpc.CarbonServiceStub, "carbon", deployment.carbon),
             planner=await stub_of(
                 planner_pb2_grpc.PlannerServiceStub, "planner", deployment.planner
+            ),
+            regions=await stub_of(
+                regions_pb2_grpc.RegionServiceStub, "planner", deployment.planner
             ),
             router=await stub_of(router_pb2_grpc.RouterServiceStub, "router", router),
             inference=await stub_of(

@@ -25,6 +25,7 @@ from services.cli.commands import (
     pki,
     plan,
     predictor,
+    regions,
     serve,
 )
 
@@ -108,7 +109,7 @@ app.command("restore")(backup.restore)
 app.command("doctor")(deployment.doctor)
 app.command("health")(deployment.health)
 serve.planner.command()(backup.downgrade)
-for module in (plan, models, nodes, grid, config, data, pki, carbon):
+for module in (plan, models, nodes, grid, regions, config, data, pki, carbon):
     app.add_typer(module.app)
 for group in (serve.planner, serve.router, serve.console, gpuagent.app, predictor.app, batch.app):
     app.add_typer(group)

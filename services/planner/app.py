@@ -14,6 +14,7 @@ import grpc
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
+from cinquefoil.regions.v1.regions_pb2_grpc import add_RegionServiceServicer_to_server
 from keda.externalscaler_pb2_grpc import add_ExternalScalerServicer_to_server
 from services.kit.backoff import Backoff
 from services.kit.clock import RealClock
@@ -27,6 +28,7 @@ from services.planner.adapters import carbon_client, mqtt, prometheus
 from services.planner.adapters.store import Store, open_store
 from services.planner.assembly import Planner
 from services.planner.control.deployment_in_force import InForce
+from services.planner.region_servicer import REGION_SERVICE, RegionServicer
 from services.planner.scaler import EXTERNAL_SCALER, KedaScaler
 from services.planner.servicer import PlannerServicer
 
@@ -57,6 +59,7 @@ _USED = (
 _SERVICES = (
     planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,
     EXTERNAL_SCALER,
+    REGION_SERVICE,
 )
 
 
@@ -218,6 +221,7 @@ def _served(
     def register(server: grpc.aio.Server) -> None:
         add_PlannerServiceServicer_to_server(servicer, server)
         add_ExternalScalerServicer_to_server(scaler, server)
+        add_RegionServiceServicer_to_server(RegionServicer(servicer), server)
 
     return serving(
         deployment.planner.listen,
@@ -264,6 +268,7 @@ async def _work(
                 ("waiting", planner.waiting.keep()),
                 ("openadr", planner.follow_openadr()),
                 ("mqtt.grid", planner.follow_mqtt()),
+                *([("regions", planner.regions.keep())] if planner.regions else []),
                 ("site_power", planner.site_power.keep()),
                 *broker,
             )

@@ -25,6 +25,7 @@ from services.planner.control.openadr import follow_all
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
+from services.planner.control.regions import Regions
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.control.site_power import SitePower
 from services.planner.control.waiting_releases import WaitingReleases
@@ -103,6 +104,8 @@ class Planner:
         self.waiting = WaitingReleases(work, store, self.publisher)
         self.site_power = SitePower(state, self.agents, self.waiting.hold)
         self.queries = Queries(state, store, account_writer, self.reconciler, work)
+        regions = deployment.regions
+        self.regions = Regions(deployment, state, self.publisher) if regions else None
         self.changes = DeploymentChanges(now, store, clock, self.use)
 
     async def restore(self) -> None:

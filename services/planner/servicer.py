@@ -64,6 +64,11 @@ class PlannerServicer(PlannerServiceServicer):
             raise Unavailable("this planner does not lead, or not yet", reason="STANDS_BY")
         return self.planner
 
+    @property
+    def led(self) -> Planner:
+        """The leading planner's objects; raises Unavailable where this one does not lead."""
+        return self._planner
+
     def drain(self) -> None:
         """End every stream."""
         self._draining.set()
@@ -431,6 +436,8 @@ class PlannerServicer(PlannerServiceServicer):
             models = planner.changes.now.deployment.models.items()
             report = load_from(request, {name: each.slo.percentile for name, each in models})
             report = planner.routers.report(link, report)
+            if planner.regions is not None:
+                planner.regions.report(request, report.arrivals)
             planner.history.answered(report)
             planner.account_writer.answered(replace(report, latency_s=planner.routers.latency_s()))
 

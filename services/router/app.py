@@ -30,6 +30,7 @@ from services.router.adapters.convert import to_report
 from services.router.adapters.planner_client import ConfigDigests, Heard, report_load, watch_routes
 from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
+from services.router.adapters.region_routers import RegionRouters
 from services.router.adapters.routing_file import RoutingFile
 from services.router.adapters.server_port import ServerPorts
 from services.router.adapters.tokens import TokenVerifier
@@ -206,6 +207,7 @@ class _Router:
         self.pools = ServerPools(deployment.models if self._settings.picker_listen else {})
         self._predictor = self._predictor_client(deployment)
         self._report_due = asyncio.Event()
+        self.regions = RegionRouters(deployment, self._clock)
         self.engine = Engine(
             ModelRegistry.at_start(deployment, self._carbon),
             self._connect,
@@ -215,6 +217,7 @@ class _Router:
             default_timeout_s=self._settings.default_timeout_s,
             quotas=Quotas(self._settings.quotas) if self._settings.quotas else None,
             waiting=self._settings.waiting,
+            forwards=self.regions if deployment.regions else None,
             report_soon=self._report_due.set,
         )
         self.inference = InferenceServicer(
@@ -283,7 +286,7 @@ class _Router:
     ) -> None:
         """Follow planner and carbon until `stop`, then drain; a task that crashes ends all."""
         clock, interval_s = self._clock, self._settings.report_interval_s
-        heard = Heard(self._note, self.engine.release)
+        heard = Heard(self._note, self.engine.release, self.regions.use)
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(work, name=f"router.{name}")
@@ -295,6 +298,7 @@ class _Router:
                     ),
                     ("carbon", self._carbon.follow(carbon, clock)),
                     ("health", self._report_ready(server)),
+                    ("regions", self.regions.keep()),
                 )
             ]
             if self._file is not None:
@@ -346,7 +350,9 @@ class _Router:
     def _report(self) -> planner_pb2.ReportLoadRequest:
         now_s = self._clock.monotonic()
         window_s, self._reported_s = now_s - self._reported_s, now_s
-        return to_report(self.engine, self._id, window_s)
+        report = to_report(self.engine, self._id, window_s)
+        self.regions.fill(report)
+        return report
 
     async def _report_ready(self, server: Serving) -> None:
         """Report SERVING once routes are known, or the planner has none: requests are answered so.

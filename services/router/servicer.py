@@ -18,11 +18,12 @@ from cinquefoil.router.v1.router_pb2_grpc import RouterServiceServicer
 from inference import grpc_service_pb2 as pb
 from services.kit import config
 from services.kit.clock import Clock
-from services.kit.rpc import caller
+from services.kit.rpc import Caller, caller
 from services.kit.rpc.client_identity import client_of
 from services.kit.telemetry import tracing
 from services.router.adapters.convert import to_receipts, to_status
 from services.router.adapters.planner_client import ConfigDigests
+from services.router.adapters.region_routers import REGION
 from services.router.core.accounting.receipt_watchers import ReceiptWatchers
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.frontend import messages, repository
@@ -52,13 +53,15 @@ class InferenceServicer:
 
     async def infer(self, request: bytes, context: Context) -> bytes:
         """Answer one request."""
-        client = partial(client_of, context, caller())
+        who = caller()
+        client = partial(client_of, context, who)
         with self.engine.charged(client):
             answer = await self.engine.infer(
                 messages.read_request_head(request, self.settings.max_request_bytes),
                 request,
                 context.time_remaining(),
                 client=client,
+                region=_region_of(context, who),
             )
         context.set_trailing_metadata(answer.trailers)
         return answer.body
@@ -160,6 +163,17 @@ class InferenceServicer:
         age_s = 0.0 if last_s is None else self.clock.monotonic() - last_s
         now_ms = int(self.clock.now().timestamp() * 1e3)
         return messages.statistics(model, stats, age_s=age_s, now_ms=now_ms)
+
+
+def _region_of(context: Context, who: Caller) -> str:
+    """Return the peer region that forwarded a call; "": none did.
+
+    Only a region's certificate counts, and only for that region.
+    """
+    if not who.may_be("region"):
+        return ""
+    named = (str(value) for key, value in context.invocation_metadata() or () if key == REGION)
+    return who.node or next(named, "")
 
 
 def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:

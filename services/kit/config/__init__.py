@@ -67,6 +67,7 @@ from services.kit.config.planning import (
     Triggers,
 )
 from services.kit.config.predictor import Predictor, PromptCache
+from services.kit.config.regions import PeerRegion, Regions
 from services.kit.config.section import (
     Address,
     Endpoint,
@@ -262,6 +263,7 @@ class Deployment(Section):
         rpc: How requests are carried.
         predictor: The service that predicts lengths of answers. None: there is none.
         batch: The service that answers requests that can wait. None: there is none.
+        regions: This region and its peers. None: there is one region.
         console: Pages in a browser.
         mqtt: The broker that intensities come from and plans are published to. None: there is none.
         source: The file that it was read from; None: it was not.
@@ -285,6 +287,7 @@ class Deployment(Section):
     rpc: Rpc = Rpc()
     predictor: Predictor | None = None
     batch: BatchService | None = None
+    regions: Regions | None = None
     console: WebConsole = WebConsole()
     mqtt: Mqtt | None = None
 

@@ -24,11 +24,14 @@ Role = Literal[
     "viewer",
     "gateway",
     "autoscaler",
+    "region",
     "client",
 ]
 Principal = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^*\s]*\*?$")]
 
-_MANY = frozenset({"agent", "worker", "operator", "viewer", "gateway", "autoscaler", "client"})
+_MANY = frozenset(
+    {"agent", "worker", "operator", "viewer", "gateway", "autoscaler", "region", "client"}
+)
 """Roles of more than one bearer: the last part of their identity names which."""
 
 
@@ -36,7 +39,7 @@ class Tls(Section):
     """Certificates, PEM: one identity for each service and node; read again when they change.
 
     `{service}` and `{node}` in the paths stand for planner, router, carbon, predictor, batch,
-    agent, worker or operator (the command line), and for the node of an agent or worker.
+    region, agent, worker or operator (the command line), and for the node of an agent or worker.
 
     Attributes:
         certificate_file: Of this side; its SPIFFE ID, SANs or common name is its identity.

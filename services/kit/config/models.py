@@ -563,6 +563,9 @@ Spread = Literal["gpu", "node"]
 Threshold = Annotated[float, Field(ge=THRESHOLDS[0], le=THRESHOLDS[1])]
 
 
+RegionPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*][A-Za-z0-9._*-]{0,62}$")]
+
+
 class RequestLimits(Section):
     """Bounds of a model's requests at the router.
 
@@ -632,6 +635,9 @@ class Model(RequestLimits):
         servers: Pools of servers that run the model already, by name: requests reach them through a
             gateway, whose endpoint picker the router is (`router.picker_listen`), and KEDA learns
             from the planner how many there should be. Empty: workers of plans serve the model.
+        regions: Patterns of peer regions that may serve it, such as "eu-*": its data goes nowhere
+            else. Empty: it stays in this region.
+        max_extra_latency_s: Longest network round trip to such a region, s.
     """
 
     slo: Slo
@@ -648,6 +654,8 @@ class Model(RequestLimits):
     survive: Fraction = 0.0
     variants: Annotated[dict[Name, Variant], Field(min_length=1)]
     servers: Annotated[dict[Name, ServerPool], Field(max_length=64)] = Field(default_factory=dict)
+    regions: Annotated[tuple[RegionPattern, ...], Field(max_length=32)] = ()
+    max_extra_latency_s: Positive = 0.1
 
     def _problems(self) -> Iterator[str]:
         yield from self._problems_of_servers()

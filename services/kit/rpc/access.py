@@ -31,6 +31,7 @@ _audit = logs.get("audit")
 _SEE: Final = frozenset({"viewer", "operator"})
 _CHANGE: Final = frozenset({"operator"})
 _INFER: Final = frozenset({"client", "gateway", "operator", "batch"})
+_REGIONS: Final = frozenset({"region"})
 _BATCH: Final = frozenset({"client", "gateway", "operator", "router"})
 """Routers pass on what clients want of the batch service."""
 _SCALE: Final = frozenset({"autoscaler", "planner"})
@@ -105,9 +106,14 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Results": _BATCH,
         "GetReleases": _BATCH | _SEE,
     },
+    "cinquefoil.regions.v1.RegionService": {
+        "Exchange": _REGIONS,
+        "ListRegions": _SEE,
+        "DrainRegion": _CHANGE,
+    },
     "cinquefoil.router.v1.RouterService": {"GetStatus": _SEE, "WatchReceipts": _SEE},
     "inference.GRPCInferenceService": {
-        "ServerLive": _LOOK,
+        "ServerLive": _LOOK | _REGIONS,
         "ServerReady": _LOOK,
         "ModelReady": _LOOK,
         "ServerMetadata": _LOOK,
@@ -115,7 +121,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "ModelConfig": _LOOK,
         "ModelStatistics": _SEE,
         "RepositoryIndex": _LOOK,
-        "ModelInfer": _INFER,
+        "ModelInfer": _INFER | _REGIONS,
         "ModelStreamInfer": _INFER,
         "SystemSharedMemoryStatus": _INFER,
         "SystemSharedMemoryRegister": _INFER,
@@ -154,6 +160,7 @@ ON_BEHALF_OF: Final = "cinquefoil-on-behalf-of"
 
 _LONGEST_PERSON: Final = 100
 _MOST_KNOWN: Final = 4096
+_PLACED: Final = frozenset({"agent", "worker", "region"})
 _BEARER: Final = "token:"
 _BY_TOKEN: Final = frozenset({"client", "gateway", "viewer"})
 """Roles that a token can bring: services show certificates."""
@@ -178,7 +185,7 @@ class Caller:
         name: The SPIFFE ID, else a SAN, else the common name of its certificate, or "token:" and
             its token's subject; "": unknown, where identities are not checked.
         roles: Roles of the caller; None: all.
-        node: The node that an agent or worker belongs to; "": of none.
+        node: The node that an agent or worker belongs to, or the region of a region; "": of none.
         payer: Whose share of the server its calls take; None: that of its host.
         until_s: When its token expires, Unix time; a certificate ends its connection.
     """
@@ -326,7 +333,7 @@ class Access:
         roles = frozenset(role for role, _ in matched)
         if names and names[0].startswith(_BEARER):  # issuers of tokens admit clients, not services
             roles = roles & _BY_TOKEN | {"client"}
-        nodes = [name.rpartition("/")[2] for role, name in matched if role in ("agent", "worker")]
+        nodes = [name.rpartition("/")[2] for role, name in matched if role in _PLACED]
         name = matched[0][1] if matched else next(iter(names), "")
         rank = OPERATOR if "operator" in roles else KNOWN
         return Caller(name, roles, nodes[0] if nodes else "", Payer(name, rank) if name else None)

@@ -8,7 +8,7 @@ from services.kit.rpc import Caller
 CLIENT_ID = "x-client-id"
 """Metadata in which a gateway gives the identity of its client."""
 
-_SPEAKERS: Final = ("gateway", "router", "batch")
+_SPEAKERS: Final = ("gateway", "router", "batch", "region")
 """Roles that may speak for others."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1.records import (
+    Forward,
     Plan,
     PlannedSegment,
     PlanState,
@@ -135,6 +136,11 @@ class Publisher:
         """Publish the waiting work that may run."""
         if releases != self.board.value.releases:
             self.board.publish(replace(self.board.value, releases=releases))
+
+    def forward(self, forwards: tuple[Forward, ...]) -> None:
+        """Publish what may go to peer regions; each time, as it expires."""
+        if forwards or self.board.value.forwards:
+            self.board.publish(replace(self.board.value, forwards=forwards))
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
         """Route requests to these segments with these shares, and to no others.

@@ -11,6 +11,7 @@ from typing import Final
 
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1.records import (
+    Forward,
     Instance,
     ModelRoutes,
     Plan,
@@ -59,12 +60,14 @@ class Announcement:
         routing: The routing table.
         conditions: Conditions of nodes, models, plans and zones.
         releases: Waiting work that may run, by model; None: not decided yet.
+        forwards: Requests that may go to peer regions; None: not decided yet.
     """
 
     plan: Plan | None
     routing: RoutingTable
     conditions: tuple[Condition, ...] = ()
     releases: tuple[WaitingRelease, ...] | None = None
+    forwards: tuple[Forward, ...] | None = None
 
 
 class Places:

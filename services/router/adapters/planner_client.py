@@ -1,7 +1,7 @@
 """The planner's client: receives routing tables, reports load."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -42,10 +42,12 @@ class Heard(NamedTuple):
     Attributes:
         note: Takes the reasons for which models may have no instance.
         release: Takes how many requests that can wait may begin, by model.
+        forward: Takes what may go to peer regions.
     """
 
     note: Callable[[Readiness], None]
     release: Callable[[Mapping[str, ReleasePlan]], None]
+    forward: Callable[[Sequence[pb.Forward]], None]
 
 
 UseTable = Callable[[RoutingTable, bool], None]
@@ -119,6 +121,8 @@ async def watch_routes(
             config.hear(response.config_digest)
             if response.releases_changed:
                 hear.release(to_releases(response.releases, clock))
+            if response.forwards_changed:
+                hear.forward(response.forwards)
             if response.HasField("routing_change") and table is not None:
                 table = changed_table(table, response.routing_change)
                 use(table, response.HasField("plan"))

@@ -59,6 +59,20 @@ class LengthPort(Protocol):
         ...
 
 
+class ForwardPort(Protocol):
+    """Has requests answered by peer regions."""
+
+    async def forward(
+        self, head: Head, body: bytes, remaining_s: float, client: Callable[[], str] | None
+    ) -> Answer | None:
+        """Return a peer region's answer; None: this region answers."""
+        ...
+
+    def received(self, region: str, model: str) -> None:
+        """Count a request that came from a peer."""
+        ...
+
+
 class Engine:
     """Answers requests by the core and its workers.
 
@@ -71,6 +85,7 @@ class Engine:
         default_timeout_s: Time limit of requests without a deadline.
         quotas: Request quotas of clients; None: no limit.
         waiting: Rules of requests that can wait; None: the default ones.
+        forwards: Has requests answered by peer regions; None: there are none.
         report_soon: Called when the planner should learn the load at once: a worker cannot be
             reached any more, or a request waits for a model without any instance.
 
@@ -92,6 +107,7 @@ class Engine:
         default_timeout_s: float,
         quotas: Quotas | None = None,
         waiting: WaitingRules | None = None,
+        forwards: ForwardPort | None = None,
         report_soon: Callable[[], None] = lambda: None,
     ) -> None:
         self.registry = registry
@@ -115,24 +131,56 @@ class Engine:
         self._quotas = quotas
         self._waiting = waiting or WaitingRules()
         self._deferrable = 0
+        self._forwards = forwards
         self._report_soon = report_soon
         self._deadlines = DeadlineTimer(self._expire)
         self._epoch_s = clock.now().timestamp() - clock.monotonic()
         self._second = int(clock.now().timestamp()) + 1  # the first that is not reported
 
-    async def infer(
+    async def infer(  # noqa: PLR0913, PLR0917 - what is known of a request
         self,
         head: Head,
         body: bytes,
         remaining_s: float | None,
         receiver: ResponseReceiver | None = None,
         client: Callable[[], str] | None = None,
+        region: str = "",
     ) -> Answer:
-        """Return the answer to a request; arguments and errors as of `_infer`."""
+        """Return the answer to a request; arguments and errors as of `_infer`.
+
+        `region` is the peer region that forwarded it: a forwarded request is never forwarded.
+        """
+        if self._forwards is not None and not head.deferrable:
+            if region:
+                self._forwards.received(region, head.model_name)
+            elif receiver is None and not head.adapter and head.only is None:
+                began_s = self._clock.monotonic()
+                answer = await self._forwarded(self._forwards, head, body, remaining_s, client)
+                if answer is not None:
+                    return answer
+                if remaining_s is not None:
+                    remaining_s -= self._clock.monotonic() - began_s
         if not head.deferrable:
             return await self._infer(head, body, remaining_s, receiver, client)
         with self._deferred(head, client):
             return await self._infer(head, body, remaining_s, receiver, client)
+
+    async def _forwarded(
+        self,
+        forwards: ForwardPort,
+        head: Head,
+        body: bytes,
+        remaining_s: float | None,
+        client: Callable[[], str] | None,
+    ) -> Answer | None:
+        """Return a peer region's answer; None: this region answers, as for a request of its own."""
+        dispatcher = self.registry.model(head.model_name, head.model_version)
+        limit_s = self._limit_s(head, dispatcher, remaining_s)
+        answer = await forwards.forward(head, body, limit_s, client)
+        if answer is not None:  # own demand: the plan keeps room for it to come home
+            stats = self._executor.accounts[head.model_name].stats
+            stats.arrive(int(self._clock.monotonic() + self._epoch_s))
+        return answer
 
     async def _infer(
         self,

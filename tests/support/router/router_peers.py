@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 
 from cinquefoil.carbon.v1 import carbon_pb2, carbon_pb2_grpc
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc, waiting_pb2
@@ -20,6 +21,7 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
         self.discipline = "fcfs"
         self.reports: list[planner_pb2.ReportLoadRequest] = []
         self.releases: list[waiting_pb2.WaitingRelease] = []
+        self.forwards: list[planner_pb2.Forward] = []
         self.sent = 0
         self._changed = asyncio.Condition()
 
@@ -46,13 +48,29 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
             self.sent += 1
             self._changed.notify_all()
 
+    async def forward(self, *regions: str, rate_rps: float = 1000.0) -> None:
+        """Send that requests of "digits" may go to peer regions."""
+        async with self._changed:
+            self.forwards = [
+                planner_pb2.Forward(
+                    model="digits", region=region, rate_rps=rate_rps, valid=Duration(seconds=30)
+                )
+                for region in regions
+            ]
+            self.sent += 1
+            self._changed.notify_all()
+
     async def Watch(
         self, request: planner_pb2.WatchRequest, context: Context
     ) -> AsyncIterator[planner_pb2.WatchResponse]:
         while True:
             sent = self.sent
             yield planner_pb2.WatchResponse(
-                routing=self.routing, releases=self.releases, releases_changed=bool(self.releases)
+                routing=self.routing,
+                releases=self.releases,
+                releases_changed=bool(self.releases),
+                forwards=self.forwards,
+                forwards_changed=bool(self.forwards),
             )
             async with self._changed:
                 while self.sent == sent:

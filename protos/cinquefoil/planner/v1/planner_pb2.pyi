@@ -273,10 +273,14 @@ class WatchResponse(_message.Message):
     ROUTING_CHANGE_FIELD_NUMBER: _builtins.int
     RELEASES_FIELD_NUMBER: _builtins.int
     RELEASES_CHANGED_FIELD_NUMBER: _builtins.int
+    FORWARDS_FIELD_NUMBER: _builtins.int
+    FORWARDS_CHANGED_FIELD_NUMBER: _builtins.int
     config_digest: _builtins.str
     """Digest of the planner's deployment file. Empty: it was not read from a file."""
     releases_changed: _builtins.bool
     """`releases` counts. Otherwise, as with planners that know none, what was sent before holds."""
+    forwards_changed: _builtins.bool
+    """`forwards` counts. Otherwise what was sent before holds, until it expires."""
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
         """The newest plan; absent before the first."""
@@ -297,6 +301,10 @@ class WatchResponse(_message.Message):
     def releases(self) -> _containers.RepeatedCompositeFieldContainer[_waiting_pb2.WaitingRelease]:
         """How much waiting work may run, by model; in full whenever `releases_changed`."""
 
+    @_builtins.property
+    def forwards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Forward]:
+        """Where requests may go beyond this region, cleanest first; in full whenever `forwards_changed`."""
+
     def __init__(
         self,
         *,
@@ -307,14 +315,52 @@ class WatchResponse(_message.Message):
         routing_change: _plan_pb2.RoutingChange | None = ...,
         releases: _abc.Iterable[_waiting_pb2.WaitingRelease] | None = ...,
         releases_changed: _builtins.bool = ...,
+        forwards: _abc.Iterable[Global___Forward] | None = ...,
+        forwards_changed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "routing", b"routing", "routing_change", b"routing_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "config_digest", b"config_digest", "plan", b"plan", "releases", b"releases", "releases_changed", b"releases_changed", "routing", b"routing", "routing_change", b"routing_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "config_digest", b"config_digest", "forwards", b"forwards", "forwards_changed", b"forwards_changed", "plan", b"plan", "releases", b"releases", "releases_changed", b"releases_changed", "routing", b"routing", "routing_change", b"routing_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
+class Forward(_message.Message):
+    """Requests of a model that a router may send to a peer region."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    RATE_RPS_FIELD_NUMBER: _builtins.int
+    VALID_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model."""
+    region: _builtins.str
+    """Name of the region, of `regions.peers`."""
+    rate_rps: _builtins.float
+    """Most that this router may send. Unit: requests per second."""
+    @_builtins.property
+    def valid(self) -> _duration_pb2.Duration:
+        """How long, from now on: a region that falls silent gets nothing more."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        region: _builtins.str = ...,
+        rate_rps: _builtins.float = ...,
+        valid: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["valid", b"valid"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "rate_rps", b"rate_rps", "region", b"region", "valid", b"valid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Forward: _TypeAlias = Forward  # noqa: Y015
 
 @_typing.final
 class GetPlanRequest(_message.Message):
@@ -2121,6 +2167,8 @@ class ReportLoadRequest(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     FIRST_SECOND_FIELD_NUMBER: _builtins.int
     UNREACHABLE_SEGMENTS_FIELD_NUMBER: _builtins.int
+    REGION_LOADS_FIELD_NUMBER: _builtins.int
+    REGION_LINKS_FIELD_NUMBER: _builtins.int
     router_id: _builtins.str
     """Required. Unique name of the router process."""
     routing_revision: _builtins.int
@@ -2141,6 +2189,14 @@ class ReportLoadRequest(_message.Message):
         could not be opened.
         """
 
+    @_builtins.property
+    def region_loads(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegionLoad]:
+        """Requests between regions in the window, by region and model."""
+
+    @_builtins.property
+    def region_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegionLink]:
+        """Peer regions whose router answers."""
+
     def __init__(
         self,
         *,
@@ -2150,14 +2206,80 @@ class ReportLoadRequest(_message.Message):
         models: _abc.Iterable[Global___ModelLoad] | None = ...,
         first_second: _builtins.int = ...,
         unreachable_segments: _abc.Iterable[_builtins.str] | None = ...,
+        region_loads: _abc.Iterable[Global___RegionLoad] | None = ...,
+        region_links: _abc.Iterable[Global___RegionLink] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_second", b"first_second", "models", b"models", "router_id", b"router_id", "routing_revision", b"routing_revision", "unreachable_segments", b"unreachable_segments", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_second", b"first_second", "models", b"models", "region_links", b"region_links", "region_loads", b"region_loads", "router_id", b"router_id", "routing_revision", b"routing_revision", "unreachable_segments", b"unreachable_segments", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportLoadRequest: _TypeAlias = ReportLoadRequest  # noqa: Y015
+
+@_typing.final
+class RegionLoad(_message.Message):
+    """Requests of one model between this region and a peer. They are part of the other counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    RECEIVED_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """The peer."""
+    model: _builtins.str
+    """The model."""
+    sent: _builtins.int
+    """Requests that the peer answered."""
+    received: _builtins.int
+    """Requests that came from it."""
+    returned: _builtins.int
+    """Requests that it failed to answer, and that were answered here."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        model: _builtins.str = ...,
+        sent: _builtins.int = ...,
+        received: _builtins.int = ...,
+        returned: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "received", b"received", "region", b"region", "returned", b"returned", "sent", b"sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegionLoad: _TypeAlias = RegionLoad  # noqa: Y015
+
+@_typing.final
+class RegionLink(_message.Message):
+    """The network between a router and a peer region's."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    ROUND_TRIP_S_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """The peer."""
+    round_trip_s: _builtins.float
+    """Least of the last round trips. Unit: s."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        round_trip_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["region", b"region", "round_trip_s", b"round_trip_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegionLink: _TypeAlias = RegionLink  # noqa: Y015
 
 @_typing.final
 class ModelLoad(_message.Message):

@@ -1009,6 +1009,23 @@ class HistoryPoint:
     sites: Mapping[str, SiteHistory] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Requests of a model that a router may send to a peer region.
+
+    Attributes:
+        model: The model.
+        region: Name of the region, of `regions.peers`.
+        rate_rps: Most that this router may send. Unit: requests per second.
+        valid: How long, from now on: a region that falls silent gets nothing more.
+    """
+
+    model: str = ""
+    region: str = ""
+    rate_rps: float = 0.0
+    valid: timedelta = timedelta()
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class AddedGpus:
     """GPUs that are added to the fleet.
@@ -1271,6 +1288,38 @@ class PowerShare:
 
     limit_w: float | None = None
     setting: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RegionLoad:
+    """Requests of one model between this region and a peer. They are part of the other counts.
+
+    Attributes:
+        region: The peer.
+        model: The model.
+        sent: Requests that the peer answered.
+        received: Requests that came from it.
+        returned: Requests that it failed to answer, and that were answered here.
+    """
+
+    region: str = ""
+    model: str = ""
+    sent: int = 0
+    received: int = 0
+    returned: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RegionLink:
+    """The network between a router and a peer region's.
+
+    Attributes:
+        region: The peer.
+        round_trip_s: Least of the last round trips. Unit: s.
+    """
+
+    region: str = ""
+    round_trip_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2, waiting_pb2
-from cinquefoil.planner.v1.records import Plan, PlanState, RoutingTable, WaitingRelease
+from cinquefoil.planner.v1.records import Forward, Plan, PlanState, RoutingTable, WaitingRelease
 from services.kit.protobuf_wire import BYTES, varint
 from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import to_message
@@ -32,9 +32,11 @@ class _RouterView:
     conditions: tuple[Condition, ...]
     routing: RoutingTable
     releases: tuple[WaitingRelease, ...] | None
+    forwards: tuple[Forward, ...] | None
 
     def equals(self, other: _RouterView) -> bool:
-        return self.releases is other.releases and (
+        same = self.releases is other.releases and self.forwards is other.forwards
+        return same and (
             (self.version, self.state, self.conditions, self.routing.revision)
             == (other.version, other.state, other.conditions, other.routing.revision)
         )
@@ -64,6 +66,7 @@ class AnnouncementEncoder:
                 conditions=condition_messages(said.conditions),
                 config_digest=self._digest(),
                 **_released(said.releases),
+                **_forwarded(said.forwards),
             )
             plan = b"" if said.plan is None else self._plan[1]
             self._whole = said, plan + self._table(said.routing) + rest
@@ -100,6 +103,7 @@ class AnnouncementEncoder:
                 tuple(conditions),
                 said.routing,
                 said.releases,
+                said.forwards,
             )
             self._view = said, view
         return self._view[1]
@@ -107,10 +111,13 @@ class AnnouncementEncoder:
     def _encoded_difference(self, before: _RouterView | None, now: _RouterView) -> bytes:
         """Return the message to a router that has `before`; None: it has nothing."""
         news = None if before is not None and before.releases is now.releases else now.releases
+        sent = before is not None and before.forwards is now.forwards
+        forwards = None if sent else now.forwards
         response = planner_pb2.WatchResponse(
             conditions=condition_messages(now.conditions),
             config_digest=self._digest(),
             **_released(news),
+            **_forwarded(forwards),
         )
         if now.state is not None:
             state = plan_pb2.PlanState.ValueType(now.state)
@@ -133,6 +140,14 @@ def _released(releases: tuple[WaitingRelease, ...] | None) -> dict[str, Any]:
         return {}
     found = [to_message(each, waiting_pb2.WaitingRelease) for each in releases]
     return {"releases": found, "releases_changed": True}
+
+
+def _forwarded(forwards: tuple[Forward, ...] | None) -> dict[str, Any]:
+    """Return the fields of a response that say what may leave the region; none, if not new."""
+    if forwards is None:
+        return {}
+    found = [to_message(each, planner_pb2.Forward) for each in forwards]
+    return {"forwards": found, "forwards_changed": True}
 
 
 def _encoded(**fields: Any) -> bytes:

@@ -192,7 +192,7 @@ class WaitingWork:
         self, name: str, offer: Offer, now: Snapshot, within_s: float | None = None
     ) -> Release:
         """Return when a model's waiting work runs."""
-        zones = _zone_weights(now, name)
+        zones = zone_weights(now, name)
         present = self.state.intensity_for_plans()
         first = {zone: present.get(zone) for zone in zones}
         outlook = self.state.grid
@@ -349,7 +349,7 @@ def _scale(usual: TextLength | None, bucket: WaitingBucket) -> float:
     return min(max(ratio, 1 / _MOST_HEAVIER), _MOST_HEAVIER)
 
 
-def _zone_weights(now: Snapshot, model: str) -> dict[str, float]:
+def zone_weights(now: Snapshot, model: str) -> dict[str, float]:
     """Return the share of a model's capacity by zone, times the PUE; of all GPUs, if parked."""
     its = [each for each in staying(now) if each.kind.model == model]
     total = summed((each.kind.pool.zone, each.kind.throughput_rps) for each in its)

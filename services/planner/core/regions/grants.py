@@ -151,3 +151,8 @@ class GrantsHeld:
             for region, grant in self._by_region.items()
             if grant.until_s > now_s
         }
+
+    def until_s(self, region: str) -> float:
+        """Return when a region's grant expires; 0: there is none."""
+        grant = self._by_region.get(region)
+        return 0.0 if grant is None else grant.until_s

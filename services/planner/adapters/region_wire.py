@@ -1,0 +1,110 @@
+"""Messages between regions: every figure of a peer is a number, and within what can be."""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Final
+
+from cinquefoil.regions.v1 import regions_pb2 as pb
+from services.kit.errors import InvalidArgument
+from services.kit.rpc.figures import Bounds, check_figures
+from services.planner.core.regions.exchange import MAX_RPS, Grant, HomeWish
+from services.planner.core.regions.grants import VALID_S
+from services.planner.core.regions.offers import MAX_INTENSITY_GCO2E_PER_KWH, Offer
+
+_MAX_MODELS: Final = 1024
+_MAX_J: Final = 1e9
+_WISH: Final[Bounds] = {
+    "rate_rps": (0, MAX_RPS),
+    "home_energy_j": (0, _MAX_J),
+    "home_intensity_gco2e_per_kwh": (0, MAX_INTENSITY_GCO2E_PER_KWH),
+}
+_OFFER: Final[Bounds] = {
+    "energy_j": (0, _MAX_J),
+    "intensity_gco2e_per_kwh": (0, MAX_INTENSITY_GCO2E_PER_KWH),
+    "spare_rps": (0, MAX_RPS),
+    "granted_rps": (0, MAX_RPS),
+}
+
+
+def request_to(region: str, wishes: Iterable[HomeWish]) -> pb.ExchangeRequest:
+    """Return a region's wishes as a message."""
+    return pb.ExchangeRequest(
+        region=region,
+        wishes=[
+            pb.Wish(
+                model=wish.model,
+                rate_rps=wish.rate_rps,
+                home_energy_j=wish.home.energy_j,
+                home_intensity_gco2e_per_kwh=wish.home.intensity_gco2e_per_kwh,
+            )
+            for wish in wishes
+        ],
+    )
+
+
+def wishes_from(request: pb.ExchangeRequest) -> list[HomeWish]:
+    """Return a peer's wishes.
+
+    Raises:
+        InvalidArgument: There are too many, or a figure cannot be.
+    """
+    _check_count("wishes", request.wishes)
+    for index, wish in enumerate(request.wishes):
+        check_figures(f"wishes[{index}]", wish, _WISH)
+    return [
+        HomeWish(
+            wish.model,
+            wish.rate_rps,
+            Offer(request.region, wish.home_energy_j, wish.home_intensity_gco2e_per_kwh),
+        )
+        for wish in request.wishes
+    ]
+
+
+def response_to(region: str, grants: Iterable[Grant], *, draining: bool) -> pb.ExchangeResponse:
+    """Return offers and grants as a message."""
+
+    def offers() -> Iterator[pb.Offer]:
+        for grant in grants:
+            offer = pb.Offer(
+                model=grant.model,
+                energy_j=grant.offer.energy_j,
+                intensity_gco2e_per_kwh=min(
+                    grant.offer.intensity_gco2e_per_kwh, MAX_INTENSITY_GCO2E_PER_KWH
+                ),
+                spare_rps=grant.spare_rps,
+                granted_rps=grant.rate_rps,
+            )
+            offer.valid.FromTimedelta(timedelta(seconds=grant.valid_s))
+            yield offer
+
+    return pb.ExchangeResponse(region=region, offers=list(offers()), draining=draining)
+
+
+def grants_from(peer: str, response: pb.ExchangeResponse) -> list[Grant]:
+    """Return a peer's offers and grants.
+
+    Raises:
+        InvalidArgument: Another region answers, or a figure cannot be.
+    """
+    if response.region != peer:
+        raise InvalidArgument.at("region", f"is {response.region!r}, not {peer!r}")
+    _check_count("offers", response.offers)
+    for index, offer in enumerate(response.offers):
+        check_figures(f"offers[{index}]", offer, _OFFER)
+    return [
+        Grant(
+            offer.model,
+            Offer(peer, offer.energy_j, offer.intensity_gco2e_per_kwh),
+            offer.spare_rps,
+            offer.granted_rps,
+            min(max(offer.valid.seconds + offer.valid.nanos / 1e9, 0.0), VALID_S),
+        )
+        for offer in response.offers
+    ]
+
+
+def _check_count(name: str, found: Iterable[pb.Wish] | Iterable[pb.Offer]) -> None:
+    models = [each.model for each in found]
+    if len(models) > _MAX_MODELS or len(set(models)) < len(models):
+        raise InvalidArgument.at(name, f"at most {_MAX_MODELS}, and one of each model")

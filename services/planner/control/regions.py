@@ -1,0 +1,299 @@
+"""The live exchange with peer regions: calls each of them, and sends routers what may leave."""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import grpc
+
+from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.records import Forward
+from cinquefoil.regions.v1 import regions_pb2 as pb
+from cinquefoil.regions.v1.regions_pb2_grpc import RegionServiceStub
+from services.kit.config import Deployment
+from services.kit.errors import InvalidArgument, PermissionDenied
+from services.kit.grouping import grouped
+from services.kit.rpc import dial
+from services.kit.rpc.access import Caller
+from services.kit.telemetry import logs
+from services.planner.adapters.region_wire import (
+    grants_from,
+    request_to,
+    response_to,
+    wishes_from,
+)
+from services.planner.control.publisher import Publisher
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.waiting_work import zone_weights
+from services.planner.core.decide import staying
+from services.planner.core.regions.exchange import ModelFigures, RegionExchange
+from services.planner.core.regions.offers import Limits, Offer
+from services.planner.core.waiting.power import room_of
+
+if TYPE_CHECKING:
+    from cinquefoil.regions.v1.regions_pb2_grpc import RegionServiceAsyncStub
+
+_log = logs.get("regions")
+
+_CALL_S: Final = 4.0
+_LINK_S: Final = 15.0
+"""Age from which a router's measurement of the network counts no more, s."""
+
+_SMOOTHED_S: Final = 10.0
+_MAX_ROUTERS: Final = 1024
+
+K = TypeVar("K")
+
+
+@dataclass(slots=True)
+class _RouterView:
+    """A router's last words. Attributes: rates by (region, model) of sent and received, req/s."""
+
+    heard_s: float
+    own_rps: dict[str, float] = field(default_factory=dict)
+    sent_rps: dict[tuple[str, str], float] = field(default_factory=dict)
+    received_rps: dict[tuple[str, str], float] = field(default_factory=dict)
+    round_trip_s: dict[str, float] = field(default_factory=dict)
+
+
+class Regions:
+    """Exchanges wishes and grants with the peers of a deployment.
+
+    Args:
+        deployment: Has `regions`.
+        state: The cluster.
+        publisher: Sends routers what they may forward.
+    """
+
+    def __init__(self, deployment: Deployment, state: ClusterState, publisher: Publisher) -> None:
+        settings = deployment.regions
+        if settings is None:
+            raise ValueError("regions: not in the deployment")
+        self._deployment, self._settings = deployment, settings
+        self._state, self._publisher = state, publisher
+        self._routers: dict[str, _RouterView] = {}
+        self._known: tuple[float, dict[str, ModelFigures]] = (-math.inf, {})
+        self.faults: dict[str, str] = dict.fromkeys(settings.peers, "not called yet")
+        self.draining_peers: set[str] = set()
+        self.exchange = RegionExchange(
+            settings.name,
+            {
+                name: Limits(model.regions, model.max_extra_latency_s, settings.min_saving)
+                for name, model in deployment.models.items()
+                if model.regions
+            },
+            self.figures,
+            {name: peer.max_rps for name, peer in settings.peers.items() if peer.max_rps},
+        )
+
+    # ---- routers -------------------------------------------------------------------------------
+
+    def report(self, report: planner_pb2.ReportLoadRequest, arrivals: Mapping[str, int]) -> None:
+        """Take what a router says of other regions.
+
+        Args:
+            report: The report.
+            arrivals: Its arrivals by model, as far as they are believed.
+        """
+        now_s = self._state.clock.monotonic()
+        window_s = min(max(report.window.ToTimedelta().total_seconds(), 0.05), 60.0)
+        if report.router_id not in self._routers and len(self._routers) >= _MAX_ROUTERS:
+            return
+        view = self._routers.setdefault(report.router_id, _RouterView(now_s))
+        keep = math.exp(-window_s / _SMOOTHED_S)
+        foreign = dict.fromkeys(arrivals, 0)
+        sent: dict[tuple[str, str], float] = {}
+        received: dict[tuple[str, str], float] = {}
+        for load in report.region_loads[: len(self._settings.peers) * len(arrivals)]:
+            if load.region in self._settings.peers and load.model in foreign:
+                came = min(load.received, arrivals[load.model] - foreign[load.model])
+                foreign[load.model] += came
+                key = load.region, load.model
+                received[key] = came / window_s
+                sent[key] = min(load.sent, arrivals[load.model]) / window_s
+        own = {model: (count - foreign[model]) / window_s for model, count in arrivals.items()}
+        view.own_rps = _smoothed(view.own_rps, own, keep)
+        view.sent_rps = _smoothed(view.sent_rps, sent, keep)
+        view.received_rps = _smoothed(view.received_rps, received, keep)
+        view.heard_s = now_s
+        view.round_trip_s = {
+            link.region: link.round_trip_s
+            for link in report.region_links[: len(self._settings.peers)]
+            if link.region in self._settings.peers and 0 <= link.round_trip_s < math.inf
+        }
+
+    def _views(self) -> list[_RouterView]:
+        since_s = self._state.clock.monotonic() - _LINK_S
+        for name in [name for name, view in self._routers.items() if view.heard_s < since_s]:
+            del self._routers[name]
+        return list(self._routers.values())
+
+    def _measure_links(self) -> None:
+        """Take the longest round trip of the routers; one that cannot reach a region bars it."""
+        views = self._views()
+        self.exchange.round_trip_s = {
+            peer: max(view.round_trip_s[peer] for view in views)
+            for peer in self._settings.peers
+            if views and all(peer in view.round_trip_s for view in views)
+        }
+
+    # ---- figures -------------------------------------------------------------------------------
+
+    def figures(self) -> dict[str, ModelFigures]:
+        """Return the models at home, as of the last second."""
+        now_s = self._state.clock.monotonic()
+        if now_s - self._known[0] >= 1.0:
+            self._known = now_s, self._figures()
+        return self._known[1]
+
+    def _figures(self) -> dict[str, ModelFigures]:
+        now = self._state.snapshot(self._publisher.shares)
+        if now is None:
+            return {}
+        present = self._state.intensity_for_plans()
+        segments = grouped(
+            (each.kind.model, each) for each in staying(now) if not each.kind.stage.index
+        )
+        found = {}
+        for model in now.models:
+            own_rps = sum(view.own_rps.get(model.name, 0.0) for view in self._views())
+            capacity_rps, energy_j, _ = room_of(model, segments.get(model.name, []), 0.0)
+            weights = zone_weights(now, model.name)
+            if capacity_rps > 0 and all(present.get(zone) is not None for zone in weights):
+                intensity = sum(weight * (present[zone] or 0.0) for zone, weight in weights.items())
+                offer = Offer(self._settings.name, energy_j, intensity)
+                found[model.name] = ModelFigures(offer, capacity_rps, own_rps)
+        return found
+
+    # ---- the exchange --------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Exchange with every peer, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for name in self._settings.peers:
+                tasks.create_task(self._follow(name), name=f"planner.regions.{name}")
+
+    async def _follow(self, peer: str) -> None:
+        tls = self._deployment.identity("region", self._settings.name)
+        address, expected = self._settings.peers[peer].planner, self._deployment.expected("planner")
+        async with dial(address, tls, expected) as channel:
+            stub: RegionServiceAsyncStub = RegionServiceStub(channel)
+            while True:
+                await self._exchange(peer, stub)
+                self.publish()
+                await asyncio.sleep(self._settings.exchange_s)
+
+    async def _exchange(self, peer: str, stub: "RegionServiceAsyncStub") -> None:
+        """Exchange with a peer once; one that does not answer gets nothing more."""
+        self._measure_links()
+        now_s = self._state.clock.monotonic()
+        request = request_to(self._settings.name, self.exchange.wishes(peer, now_s))
+        try:
+            response = await stub.Exchange(request, timeout=_CALL_S)
+            grants = grants_from(peer, response)
+        except (grpc.aio.AioRpcError, InvalidArgument) as error:
+            why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            if self.faults.get(peer) != why:
+                _log.warning("a peer region cannot be reached", region=peer, why=why)
+            self.faults[peer] = why or "no answer"
+            self.exchange.lose(peer)
+            return
+        if self.faults.pop(peer, None) is not None:
+            _log.info("a peer region answers", region=peer)
+        (self.draining_peers.add if response.draining else self.draining_peers.discard)(peer)
+        self.exchange.learn(peer, grants, now_s)
+
+    def publish(self) -> None:
+        """Send routers what each may forward: an equal part of every grant."""
+        now_s, routers = self._state.clock.monotonic(), max(len(self._views()), 1)
+        self._publisher.forward(
+            tuple(
+                Forward(
+                    model=each.model,
+                    region=each.region,
+                    rate_rps=each.rate_rps / routers,
+                    valid=timedelta(seconds=max(each.until_s - now_s, 0.0)),
+                )
+                for each in self.exchange.forwards(now_s)
+            )
+        )
+
+    def answer(self, request: pb.ExchangeRequest, who: Caller) -> pb.ExchangeResponse:
+        """Answer a peer's exchange.
+
+        Raises:
+            PermissionDenied: The caller is another region, or no peer.
+            InvalidArgument: A figure cannot be.
+        """
+        if request.region not in self._settings.peers:
+            raise PermissionDenied(
+                f"region {request.region!r:.80} is none of regions.peers", reason="NOT_A_PEER"
+            )
+        if who.roles is not None and who.node != request.region:
+            raise PermissionDenied(
+                f"{who.name} may not speak for region {request.region!r}", reason="NOT_AUTHORISED"
+            )
+        now_s = self._state.clock.monotonic()
+        grants = self.exchange.answer(request.region, wishes_from(request), now_s)
+        return response_to(self._settings.name, grants, draining=self.exchange.draining)
+
+    # ---- operators -----------------------------------------------------------------------------
+
+    def listed(self) -> pb.ListRegionsResponse:
+        """Return this region and its peers, with what goes where."""
+        now_s, views = self._state.clock.monotonic(), self._views()
+        figures = self.figures()
+        home = pb.Region(name=self._settings.name, reachable=True, draining=self.exchange.draining)
+        for model, at_home in figures.items():
+            home.flows.add(
+                model=model,
+                carbon_gco2e=at_home.offer.carbon_gco2e,
+                granted_rps=at_home.capacity_rps,
+                sent_rps=at_home.own_rps,
+                received_rps=_rate(views, model),
+            )
+        return pb.ListRegionsResponse(
+            regions=[home, *(self._peer(name, views, now_s) for name in self._settings.peers)]
+        )
+
+    def _peer(self, name: str, views: Iterable[_RouterView], now_s: float) -> pb.Region:
+        trip_s = self.exchange.round_trip_s.get(name)
+        reason = self.faults.get(name, "")
+        if not reason and trip_s is None:
+            reason = "no router of this region reaches its router"
+        found = pb.Region(
+            name=name,
+            reachable=not reason,
+            draining=name in self.draining_peers,
+            round_trip_s=trip_s or 0.0,
+            reason=reason,
+        )
+        for model in self.exchange.limits:
+            offer = self.exchange.offers.get(model, {}).get(name)
+            found.flows.add(
+                model=model,
+                carbon_gco2e=offer.carbon_gco2e if offer else 0.0,
+                granted_rps=self.exchange.granted_rps(model, now_s).get(name, 0.0),
+                sent_rps=sum(view.sent_rps.get((name, model), 0.0) for view in views),
+                received_rps=sum(view.received_rps.get((name, model), 0.0) for view in views),
+                promised_rps=self.exchange.promised_rps(name, model, now_s),
+            )
+        return found
+
+
+def _smoothed(before: Mapping[K, float], now: Mapping[K, float], keep: float) -> dict[K, float]:
+    """Return rates that follow the present ones slowly; new ones at once."""
+    keys = {**before, **now}
+    return {
+        key: keep * before.get(key, now.get(key, 0.0)) + (1 - keep) * now.get(key, 0.0)
+        for key in keys
+    }
+
+
+def _rate(views: Iterable[_RouterView], model: str) -> float:
+    return sum(
+        rate for view in views for (_, name), rate in view.received_rps.items() if name == model
+    )

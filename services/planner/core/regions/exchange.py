@@ -1,0 +1,176 @@
+"""One region's part in the exchange: what it offers, wishes, grants and sends."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.planner.core.regions.grants import VALID_S, Granter, GrantsHeld
+from services.planner.core.regions.offers import Limits, Offer, believed, worth_sending_to
+from services.planner.core.regions.shares import Shares, Wish, shares
+
+MAX_RPS: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigures:
+    """One model at home.
+
+    Attributes:
+        offer: One more request at home.
+        capacity_rps: Work that the present plan can do within the objective, req/s.
+        own_rps: Requests of this region's own clients, also those sent away, req/s.
+    """
+
+    offer: Offer
+    capacity_rps: float
+    own_rps: float
+
+
+@dataclass(frozen=True, slots=True)
+class HomeWish:
+    """A wish of a peer. Attributes: model, rate_rps, home (one more request at its home)."""
+
+    model: str
+    rate_rps: float
+    home: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An offer to a peer. Attributes: model, offer, spare_rps, rate_rps (granted), valid_s."""
+
+    model: str
+    offer: Offer
+    spare_rps: float
+    rate_rps: float
+    valid_s: float = VALID_S
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardRate:
+    """Most that may be sent. Attributes: model, region, rate_rps, until_s."""
+
+    model: str
+    region: str
+    rate_rps: float
+    until_s: float
+
+
+@dataclass(eq=False)
+class RegionExchange:
+    """Grants given and held of every model.
+
+    Attributes:
+        name: This region.
+        limits: Limits of what leaves home, by model; a model without them stays.
+        figures: Returns the models at home.
+        caps_rps: Most that is sent to a peer, of each model, req/s; missing: what it grants.
+        round_trip_s: Network round trip by peer; a missing one cannot be reached.
+        draining: Whether nothing is granted for now.
+    """
+
+    name: str
+    limits: Mapping[str, Limits]
+    figures: Callable[[], Mapping[str, ModelFigures]]
+    caps_rps: Mapping[str, float] = field(default_factory=dict)
+    round_trip_s: dict[str, float] = field(default_factory=dict)
+    draining: bool = False
+    offers: dict[str, dict[str, Offer]] = field(default_factory=dict)
+    """Of peers, by model and region."""
+    _granters: dict[str, Granter] = field(default_factory=dict)
+    _held: dict[str, GrantsHeld] = field(default_factory=dict)
+
+    # ---- the receiver's half
+
+    def answer(self, peer: str, wishes: Iterable[HomeWish], now_s: float) -> list[Grant]:
+        """Grant a peer what its wishes deserve; offer every model that may leave home."""
+        known, wished = self.figures(), {wish.model: wish for wish in wishes}
+        return [
+            self._granted(peer, model, known[model], wished.get(model), now_s)
+            for model in self.limits
+            if model in known
+        ]
+
+    def _granted(
+        self, peer: str, model: str, at_home: ModelFigures, wish: HomeWish | None, now_s: float
+    ) -> Grant:
+        granter = self._granters.setdefault(model, Granter())
+        rate_rps = 0.0
+        if wish is not None:
+            there = believed(wish.home, at_home.offer)
+            loss_gco2e = there.carbon_gco2e - at_home.offer.carbon_gco2e
+            rate_rps = granter.grant(
+                peer,
+                Wish(0.0 if self.draining else min(wish.rate_rps, MAX_RPS), loss_gco2e),
+                capacity_rps=at_home.capacity_rps,
+                own_rps=at_home.own_rps,
+                now_s=now_s,
+            )
+        promised_rps = granter.reserved_rps(now_s)
+        spare_rps = max(0.0, at_home.capacity_rps - at_home.own_rps - promised_rps)
+        return Grant(model, at_home.offer, spare_rps, rate_rps)
+
+    def promised_rps(self, peer: str, model: str, now_s: float) -> float:
+        """Return what a peer may still send, req/s."""
+        granter = self._granters.get(model)
+        return 0.0 if granter is None else granter.held_rps(peer, now_s)
+
+    # ---- the sender's half
+
+    def wishes(self, peer: str, now_s: float) -> list[HomeWish]:
+        """Return what to wish of a peer; a wish of 0 gives back what it had granted."""
+        found = []
+        for model, at_home in self.figures().items():
+            if model in self.limits and peer in self.offers.get(model, {}):
+                wish = self.shares(model, at_home, now_s).wishes.get(peer)
+                rate_rps = wish.rate_rps if wish else 0.0
+                found.append(HomeWish(model, rate_rps, at_home.offer))
+        return found
+
+    def learn(self, peer: str, grants: Iterable[Grant], since_s: float) -> None:
+        """Take a peer's offers and grants.
+
+        Args:
+            peer: The peer.
+            grants: What it answered; models that do not leave home are ignored.
+            since_s: When it was requested, s.
+        """
+        cap_rps = self.caps_rps.get(peer, MAX_RPS)
+        for grant in grants:
+            if grant.model in self.limits:
+                self.offers.setdefault(grant.model, {})[peer] = grant.offer
+                rate_rps = min(grant.rate_rps, cap_rps)
+                held = self._held.setdefault(grant.model, GrantsHeld())
+                held.hold(peer, rate_rps, valid_s=grant.valid_s, since_s=since_s)
+
+    def lose(self, peer: str) -> None:
+        """Bring home what went to a peer that cannot be reached."""
+        for model, held in self._held.items():
+            held.drop(peer)
+            self.offers.get(model, {}).pop(peer, None)
+
+    def shares(self, model: str, at_home: ModelFigures, now_s: float) -> Shares:
+        """Return where a model's own demand goes."""
+        known = self.offers.get(model, {})
+        reached = [
+            Offer(name, offer.energy_j, offer.intensity_gco2e_per_kwh, self.round_trip_s[name])
+            for name, offer in known.items()
+            if name in self.round_trip_s
+        ]
+        order = worth_sending_to(at_home.offer, reached, self.limits[model])
+        return shares(at_home.own_rps, at_home.offer, order, self.granted_rps(model, now_s))
+
+    def granted_rps(self, model: str, now_s: float) -> dict[str, float]:
+        """Return the grants of peers in force, req/s by region."""
+        held = self._held.get(model)
+        return {} if held is None else held.in_force(now_s)
+
+    def forwards(self, now_s: float) -> list[ForwardRate]:
+        """Return what may be sent, each model's cleanest region first."""
+        return [
+            ForwardRate(model, region, rate_rps, self._held[model].until_s(region))
+            for model, at_home in self.figures().items()
+            if model in self.limits
+            for region in self.shares(model, at_home, now_s).sent_rps
+            if (rate_rps := self.granted_rps(model, now_s).get(region, 0.0)) > 0
+        ]

@@ -1,0 +1,121 @@
+"""Requests that leave for a peer region, and come home when it fails: two real routers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.net import free_port
+from tests.support.router.router_service import (
+    ScriptedWorker,
+    World,
+    computed,
+    infer_request,
+    running,
+    until,
+)
+
+if TYPE_CHECKING:
+    from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
+
+
+@dataclass
+class Pair:
+    """Two regions: the home router, the one far away, and a worker of each."""
+
+    home: World
+    far: World
+    near_worker: ScriptedWorker
+    far_worker: ScriptedWorker
+
+    async def infer(self, timeout: float | None = None) -> pb.ModelInferResponse:  # noqa: ASYNC109
+        """Request an answer at home."""
+        stub: GRPCInferenceServiceAsyncStub = GRPCInferenceServiceStub(self.home.channel)
+        return await stub.ModelInfer(infer_request(1, 2, 3, 4), timeout=timeout)
+
+    def reported(self, world: World, field: str) -> int:
+        """Return a count of what a router has reported of the other region."""
+        loads = (load for report in world.planner.reports for load in report.region_loads)
+        return sum(getattr(load, field) for load in loads)
+
+
+def _section(name: str, peer: str, router: str) -> dict[str, Any]:
+    address = {"planner": f"127.0.0.1:{free_port()}", "router": router}
+    return {"regions": {"name": name, "peers": {peer: address}}}
+
+
+def _linked(world: World) -> bool:
+    return any(report.region_links for report in world.planner.reports)
+
+
+@asynccontextmanager
+async def regions() -> AsyncIterator[Pair]:
+    """Run both routers; all of the home's requests may leave, and the far ones may come back."""
+    where = f"127.0.0.1:{free_port()}"
+    async with running(sections=_section("far", "home", where), report_interval_s=0.1) as far:
+        section = _section("home", "far", far.address)
+        async with running(sections=section, listen=where, report_interval_s=0.1) as home:
+            pair = Pair(home, far, await home.worker("near"), await far.worker("far"))
+            await home.route(pair.near_worker)
+            await far.route(pair.far_worker)
+            for world in (home, far):
+                await until(partial(_linked, world))
+            await home.planner.forward("far")
+            await far.planner.forward("home")
+
+            async def leaves() -> bool:
+                await pair.infer()
+                return bool(pair.far_worker.works)
+
+            await until(leaves)
+            yield pair
+
+
+async def test_requests_leave_with_their_receipt_and_never_twice() -> None:
+    """The far region answers, although it might send on; the receipt is its own, and named."""
+    async with regions() as pair:
+        far, near = len(pair.far_worker.works), len(pair.near_worker.works)
+        answers = [await pair.infer(timeout=5.0) for _ in range(5)]
+        await until(lambda: pair.reported(pair.home, "sent") >= 5)
+        await until(lambda: pair.reported(pair.far, "received") >= 5)
+
+    assert len(pair.far_worker.works) == far + 5
+    assert len(pair.near_worker.works) == near
+    for answer in answers:
+        assert answer.parameters["region"].string_param == "far"
+        assert answer.parameters["model_variant"].string_param == "variant-far"
+        assert answer.parameters["carbon_gco2e"].double_param > 0
+    assert 0 < pair.far_worker.works[-1].remaining_s <= 5.0
+
+
+async def test_a_region_that_fails_brings_requests_home() -> None:
+    """One in flight there is answered at home, and the next ones do not leave."""
+    async with regions() as pair:
+        pair.far_worker.answer = lambda _: None
+        near, far = len(pair.near_worker.works), len(pair.far_worker.works)
+        answer = await pair.infer(timeout=1.0)
+        await pair.infer(timeout=5.0)
+        await until(lambda: pair.reported(pair.home, "returned") == 1)
+
+    assert answer.parameters["model_variant"].string_param == "variant-near"
+    assert len(pair.near_worker.works) == near + 2
+    assert len(pair.far_worker.works) == far + 1
+
+
+async def test_a_request_that_is_malformed_is_refused_by_either() -> None:
+    """A refusal of the far region as malformed is final: this one would refuse it, too."""
+    async with regions() as pair:
+        stub: GRPCInferenceServiceAsyncStub = GRPCInferenceServiceStub(pair.home.channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ModelInfer(infer_request(1, 2, 3))
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert pair.far_worker.answer is computed

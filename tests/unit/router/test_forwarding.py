@@ -1,0 +1,38 @@
+"""Rates of requests that leave: never above what was granted, and nothing after its expiry."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.router.core.forwarding import Forwarding, ForwardRate
+
+
+@given(
+    st.floats(0, 500),
+    st.lists(st.floats(0, 0.5), min_size=1, max_size=200),
+    st.floats(1, 40),
+)
+def test_no_more_leaves_than_was_granted(
+    rate_rps: float, gaps_s: list[float], until_s: float
+) -> None:
+    """In any time, the rate and half a second's requests; none after the expiry."""
+    forwarding, now_s, left = Forwarding(), 0.0, 0
+    forwarding.use([ForwardRate("m", "far", rate_rps, until_s)], 0.0)
+    for gap_s in gaps_s:
+        now_s += gap_s
+        taken = forwarding.choose("m", now_s) == "far"
+        assert not (taken and now_s >= until_s)
+        left += taken
+        assert left <= rate_rps * (now_s + 0.5) + 1
+        forwarding.use([ForwardRate("m", "far", rate_rps, until_s)], now_s)
+
+
+def test_the_cleanest_comes_first_and_a_failed_region_rests() -> None:
+    """The second region gets what the first does not take; one that failed gets nothing for 5 s."""
+    forwarding = Forwarding()
+    rates = [ForwardRate("m", "clean", 2.0, 100.0), ForwardRate("m", "next", 10.0, 100.0)]
+    forwarding.use(rates, 0.0)
+    assert [forwarding.choose("m", 1.0) for _ in range(3)] == ["clean", "next", "next"]
+    forwarding.suspend("next", 1.0)
+    assert forwarding.choose("m", 1.1) == ""
+    assert forwarding.choose("m", 5.0) == "clean"
+    assert forwarding.choose("other", 6.1) == ""
