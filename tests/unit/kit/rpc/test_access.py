@@ -13,6 +13,7 @@ from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, worker_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.predictor.v1 import predictor_pb2
+from cinquefoil.regions.v1 import regions_pb2
 from cinquefoil.router.v1 import router_pb2
 from envoy_ext_proc import ext_proc_pb2
 from inference import grpc_service_pb2
@@ -37,6 +38,7 @@ FILES = (
     worker_pb2,
     planner_pb2,
     predictor_pb2,
+    regions_pb2,
     router_pb2,
     grpc_service_pb2,
     ext_proc_pb2,
@@ -45,6 +47,7 @@ FILES = (
 APPLY = "/cinquefoil.planner.v1.PlannerService/Apply"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
+EXCHANGE = "/cinquefoil.regions.v1.RegionService/Exchange"
 
 
 class Call:
@@ -113,6 +116,12 @@ def test_what_the_table_does_not_name_is_refused_to_everybody(method: str) -> No
         ("client/", INFER, False),
         ("client/app", STATISTICS, False),
         ("viewer/console", STATISTICS, True),
+        ("region/eu-north", EXCHANGE, True),
+        ("region/eu-north", INFER, True),
+        ("region/eu-north", STATISTICS, False),
+        ("planner", EXCHANGE, False),
+        ("router", EXCHANGE, False),
+        ("client/app", EXCHANGE, False),
     ],
 )
 def test_a_role_is_permitted_its_methods_only(bearer: str, method: str, admitted: bool) -> None:
