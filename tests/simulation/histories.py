@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -36,7 +37,8 @@ class Fault:
     Attributes:
         at_s: When, s after the cluster had settled.
         kind: A name of `KINDS`.
-        name: What it befalls: a service, or by its number a worker.
+        name: What it befalls: a service; "leader" and "busiest": the one that leads then, and the
+            node with most segments.
         other: The other machine of a cut; a number of callbacks; a setting.
         lasts_s: After how long it is repaired, s.
     """
@@ -56,11 +58,13 @@ class History:
         seed: Draws delays, identities and requests.
         faults: In order of time.
         rps: Requests per second of each model.
+        most_gap_s: Longest time in which a model may have no answer, s; 0: any.
     """
 
     seed: int
     faults: tuple[Fault, ...] = ()
     rps: float = 1.0
+    most_gap_s: float = 0.0
 
     def shown(self) -> dict[str, Any]:
         """Return it as JSON may have it."""
@@ -69,7 +73,7 @@ class History:
     @classmethod
     def of(cls, shown: dict[str, Any]) -> History:
         """Return what `shown` returned."""
-        return cls(shown["seed"], tuple(Fault(**each) for each in shown["faults"]), shown["rps"])
+        return cls(**{**shown, "faults": tuple(Fault(**each) for each in shown["faults"])})
 
 
 def drawn(seed: int, length_s: float) -> History:
@@ -113,11 +117,24 @@ class Faults:
     async def run(self, history: History) -> None:
         """Do all faults; return once the last one was repaired."""
         began_s = now_s()
-        for fault in history.faults:
-            await asyncio.sleep(max(0.0, began_s + fault.at_s - now_s()))
+        for each in history.faults:
+            await asyncio.sleep(max(0.0, began_s + each.at_s - now_s()))
+            fault = replace(each, name=self._named(each.name))
             net.note("fault", fault)
             KINDS[fault.kind](self, fault)
         await asyncio.gather(*self.repairs)
+
+    def _named(self, name: str) -> str:
+        """Return the service that a name stands for now."""
+        planner = next(self.cluster.leaders(), None)
+        if name == "leader":
+            alive = self.cluster.alive
+            return next((p for p in PLANNERS if alive[p].facts.get("planner") is planner), "p1")
+        if name == "busiest":
+            plan = None if planner is None else planner.publisher.board.value.plan
+            segments = Counter(each.node for each in plan.segments) if plan else Counter(NODES)
+            return max(NODES, key=lambda node: segments[node])
+        return name
 
     # ---- of services
 
@@ -286,25 +303,39 @@ KINDS: Final[dict[str, Callable[[Faults, Fault], None]]] = {
 }
 
 WRITTEN: Final[dict[str, History]] = {
-    "machine-lost": History(1, (Fault(1.0, "lose", "a", lasts_s=40.0),), 4.0),
+    "machine-lost": History(1, (Fault(1.0, "lose", "busiest", lasts_s=40.0),), 4.0, 8.0),
     "leader-without-carbon": History(
-        2, (Fault(1.0, "kill", "carbon", lasts_s=30.0), Fault(2.0, "kill", "p1", lasts_s=20.0)), 4.0
+        2,
+        (Fault(1.0, "kill", "carbon", lasts_s=30.0), Fault(2.0, "kill", "leader", lasts_s=20.0)),
+        4.0,
+    ),
+    "leader-stopped": History(
+        3, tuple(Fault(at_s, "pause", "leader", lasts_s=2.6) for at_s in (1.0, 8.0, 15.0)), 1.0
     ),
     "gpu-claim": History(
-        3, (Fault(1.0, "kill", "a", lasts_s=6.0), Fault(1.0, "liar", "a", lasts_s=20.0)), 1.0
+        4, (Fault(1.0, "kill", "a", lasts_s=6.0), Fault(1.0, "liar", "a", lasts_s=20.0)), 1.0
     ),
     "gpu-claim-new-leader": History(
-        4,
+        5,
         (
-            Fault(1.0, "kill", "p1", lasts_s=20.0),
+            Fault(1.0, "kill", "leader", lasts_s=20.0),
             Fault(1.0, "kill", "b", lasts_s=12.0),
             Fault(1.5, "liar", "b", lasts_s=20.0),
         ),
         1.0,
     ),
-    "settings-with-join": History(5, (Fault(1.0, "order", "r1", lasts_s=10.0),), 1.0),
+    "agent-and-worker-killed": History(
+        6, (Fault(1.0, "worker", "a", "0"), Fault(4.0, "kill", "busiest", lasts_s=9.0)), 1.0
+    ),
+    "settings-with-join": History(7, (Fault(1.0, "order", "r1", lasts_s=10.0),), 1.0),
+    "new-leader-plans": History(
+        10,
+        (Fault(1.0, "kill", "leader", lasts_s=5.0), Fault(10.0, "order", "busiest", lasts_s=6.0)),
+        1.0,
+    ),
+    "drained": History(8, (Fault(1.0, "order", "b", lasts_s=8.0),), 4.0),
     "two-leave-in-turn": History(
-        6, (Fault(1.0, "term", "a", lasts_s=6.0), Fault(8.0, "term", "b", lasts_s=6.0)), 1.0
+        9, (Fault(1.0, "term", "a", lasts_s=6.0), Fault(8.0, "term", "b", lasts_s=6.0)), 1.0
     ),
 }
 """Histories of known faults, by name."""

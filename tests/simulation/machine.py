@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tests.support.virtual_loop import VirtualLoop
 
@@ -215,21 +215,31 @@ def _later(work: Callable[[], Any], after_s: float, *, waits: bool = False) -> A
 
 
 class Disk:
-    """The disk of the planners' database. Attributes: fails: SQLite's error of each write, or "".
+    """The disk of the planners' database.
+
+    Attributes:
+        fails: SQLite's error of each commit that has written; "": there is room.
+        changes: Rows that each connection had changed at its last commit.
 
     It stands for the queue to aiosqlite's thread: a process that is killed meanwhile loses its open
     transaction, or the answer to its commit.
     """
 
     fails = ""
+    changes: ClassVar[dict[int, int]] = {}
 
     def put_nowait(self, item: Any) -> None:
         """Do what the thread would do."""
         answer, work = item
 
         def allowed() -> Any:
-            if Disk.fails and "commit" in repr(getattr(work, "func", work)):
-                raise sqlite3.OperationalError(Disk.fails)
+            method = getattr(work, "func", work)
+            if getattr(method, "__name__", "") == "commit":
+                database = method.__self__
+                wrote = database.total_changes != Disk.changes.get(id(database), 0)
+                Disk.changes[id(database)] = database.total_changes
+                if wrote and Disk.fails:
+                    raise sqlite3.OperationalError(Disk.fails)
             return work()
 
         def done(future: Any) -> None:

@@ -116,11 +116,15 @@ async def _history(history: History, folder: Path) -> Outcome:
     await until(_FIRST_S)
     outcome = Outcome()
     if not invariants.broken:
+        invariants.broken.extend(invariants.energy())  # meters count from here
         cluster.load()
         await Faults(cluster).run(history)
         outcome.settled_s = await until(SETTLES_S)
         await _answered(cluster, invariants)
         await _quiet(cluster, invariants)
+        longest_s = max(cluster.gap_s.values(), default=0.0)
+        if history.most_gap_s and longest_s > history.most_gap_s:
+            invariants.broken.append(f"a model had no answer for {longest_s:.1f} s")
     watching.cancel()
     outcome.broken, outcome.states = invariants.broken, list(states)
     outcome.heard, outcome.gap_s = dict(cluster.heard), dict(cluster.gap_s)

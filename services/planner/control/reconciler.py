@@ -207,8 +207,8 @@ class Reconciler:
             )
         planning, lifecycle = self.cycle.planning, self.cycle.lifecycle
         draft = await planning.again(reason, plan, planning.snapshot())
-        self.standing.unfinished = None
         stored = await lifecycle.publish(draft, pin=pin)
+        self.standing.unfinished = None
         prometheus.PLANS.labels("order").inc()
         if pin is not None:
             await self._set_pin(Pin(stored.version, pin))

@@ -155,9 +155,7 @@ async def test_a_rollout_that_the_fleet_cannot_hold_any_more_fails_and_another_p
         failed = await plan(stub, 2)
 
     assert failed.state == plan_pb2.PLAN_STATE_FAILED
-    assert failed.failure.startswith(
-        "the planner stopped during its rollout, which cannot go on: GPU GPU-"
-    )
+    assert failed.failure.startswith("its rollout was cut, and cannot go on: GPU GPU-")
     assert seen.plan.reason == f"retry: plan 2 failed: {failed.failure}"
     assert {each.spec.segment_id for each in seen.plan.segments} == other.segments.keys()
 

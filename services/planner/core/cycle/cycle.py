@@ -199,8 +199,12 @@ class DecisionCycle:
         try:
             draft = await self.planning.resumed(plan, now)
         except ServiceError as error:
-            failure = f"the planner stopped during its rollout, which cannot go on: {error.message}"
-            await self.lifecycle.fail(plan, failure)
+            failure = f"its rollout was cut, and cannot go on: {error.message}"
+            try:
+                await self.lifecycle.fail(plan, failure)
+            except Unavailable:
+                self.standing.unfinished = plan, wanted
+                raise
             return
         self.standing.wanted = wanted
         self._environment.log.info("rollout goes on", version=plan.version, steps=draft.plan.steps)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
 from cinquefoil.planner.v1.records import Plan, PlanState
+from services.kit.errors import Unavailable
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.cycle.rollout_executor import (
@@ -39,7 +40,8 @@ class Standing:
         since: Counters when it became active, or later; None: that was before a restart.
         failed: The newest plan, if its rollout failed.
         undecided: Reason why the last attempt decided nothing; "": it did.
-        unfinished: The newest plan and its inputs, if a restart cut its rollout.
+        unfinished: The newest plan and its inputs, if a restart cut its rollout, or a database that
+            could not be written: nothing else would finish it, for what runs may be as planned.
         pinned: The plan that an operator pinned; None: none.
         pinned_at: Time of that order, UTC; None: unknown.
         freeze: The last freeze ordered, which may have ended; None: none.
@@ -171,7 +173,15 @@ class PlanLifecycle:
 
         Raises:
             StepFailed: It failed, and is stored as FAILED; its segments that run may serve.
+            Unavailable: The database is away: the rollout is unfinished.
         """
+        try:
+            await self._roll_out(plan, draft)
+        except Unavailable:
+            self.standing.unfinished = plan, self.standing.wanted or draft.seen
+            raise
+
+    async def _roll_out(self, plan: Plan, draft: Draft) -> None:
         environment = self._environment
         plan = replace(plan, state=PlanState.ROLLING)
         await environment.store.set_state(plan.version, plan.state)
