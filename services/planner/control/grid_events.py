@@ -212,14 +212,19 @@ class LiveGridEvents:
         begin = min(event.start, known_until) - timedelta(days=LOOK_BACK_D + 1)
         _, hours = await self._points(begin, known_until, _HOUR_S)
         _, minutes = await self._points(known_until - _LATELY, known_until)
-        lately = _means(minutes, event.site).values()
+        limited = self._limits(event)
+        known_w = _means(minutes, event.site)
+        lately = [w for at_s, w in known_w.items() if not limited(at_s, at_s + 60)]
         return baseline(
-            _means(hours, event.site),
+            {
+                at_s: w
+                for at_s, w in _means(hours, event.site).items()
+                if not limited(at_s, at_s + _HOUR_S)
+            },
             event.start,
             event.end,
             known_until=known_until,
             lately_w=sum(lately) / len(lately) if lately else self._now_w(event),
-            limited=self._limits(event),
         )
 
     def _now_w(self, event: GridEvent) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
@@ -54,7 +54,6 @@ def baseline(  # noqa: PLR0913 - each is a fact of the past
     *,
     known_until: datetime,
     lately_w: float | None,
-    limited: Callable[[int, int], bool],
 ) -> Course | None:
     """Return the expected power of the hours of an event; None: nothing is known.
 
@@ -63,13 +62,12 @@ def baseline(  # noqa: PLR0913 - each is a fact of the past
     power just before.
 
     Args:
-        hours_w: Metered mean power by start of the hour, Unix time, W.
+        hours_w: Metered mean power by start of the hour, Unix time, W, without hours of events.
         start: Start of the event.
         end: End of the event.
         known_until: Time up to which the event's own day may adjust the baseline: that of its
             announcement or its start, whichever is earlier.
         lately_w: Mean power just before `known_until`, W; None: not known.
-        limited: Returns whether an event limited the site between two Unix times, s.
 
     Source: CAISO tariff, section 4.13.4, "ten of ten" customer load baseline with adjustment.
     """
@@ -79,7 +77,6 @@ def baseline(  # noqa: PLR0913 - each is a fact of the past
         for day in range(1, LOOK_BACK_D + 1)
         if _similar(start, day)
         and all(hour - day * _DAY_S in hours_w for hour in wanted)
-        and not limited(wanted.start - day * _DAY_S, wanted.stop - day * _DAY_S)
         and wanted.stop - day * _DAY_S <= known_until.timestamp() + _HOUR_S
     ][:MAX_DAYS]
     if len(days) < MIN_DAYS:

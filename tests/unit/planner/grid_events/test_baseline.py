@@ -12,6 +12,7 @@ from services.planner.core.grid_events.baseline import Course, baseline
 START = datetime(2026, 3, 18, 17, tzinfo=UTC)  # a Wednesday
 END = START + timedelta(hours=3)
 DAY_S = 86_400
+DAY_BEFORE = START.date() - timedelta(days=1)
 
 
 def hours(power_w: Callable[[datetime], float]) -> dict[int, float]:
@@ -21,16 +22,13 @@ def hours(power_w: Callable[[datetime], float]) -> dict[int, float]:
     return {int(at.timestamp()): power_w(at) for at in found}
 
 
-def made(
-    hours_w: dict[int, float], *, lately_w: float | None = 700.0, limited: bool = False
-) -> Course | None:
+def made(hours_w: dict[int, float], *, lately_w: float | None = 700.0) -> Course | None:
     return baseline(
         hours_w,
         START,
         END,
         known_until=START,
         lately_w=lately_w,
-        limited=lambda since, _: limited and since == START.timestamp() - DAY_S,
     )
 
 
@@ -42,13 +40,14 @@ def test_working_days_of_the_same_hours_count() -> None:
     assert list(course.hours_w.values()) == pytest.approx([1017, 1018, 1019])
 
 
-def test_days_with_an_event_are_left_out() -> None:
-    def reduced_yesterday(at: datetime) -> float:
-        return 10.0 if at.day == 17 and at.hour >= 17 else 1000.0
+def test_days_that_lack_an_hour_are_left_out() -> None:
+    known_w = hours(lambda at: 10.0 if at.date() == DAY_BEFORE else 1000.0)
+    del known_w[int(START.timestamp()) - DAY_S + 3600]
 
-    course = made(hours(reduced_yesterday), limited=True)
+    course = made(known_w)
 
     assert course is not None
+    assert "last 10 similar days" in course.method
     assert course.mean_w == pytest.approx(1000)
 
 
