@@ -47,7 +47,7 @@ def hour_of(at_s: float) -> int:
     return int(at_s) // _HOUR_S * _HOUR_S
 
 
-def baseline(  # noqa: PLR0913 - each is a fact of the past
+def baseline(
     hours_w: Mapping[int, float],
     start: datetime,
     end: datetime,
