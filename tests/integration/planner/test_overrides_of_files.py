@@ -72,6 +72,21 @@ RICH: dict[str, Any] = {
         }
     },
     "model_cache": {"folder": "cache"},
+    "sites": {"hall": {"nodes": ["cores", "gpu-*"], "power_budget_w": 5000, "host_power_w": 150}},
+    "grid": {
+        "levels": {1: 0.8, 2: 0.5},
+        "emergency_level": 2,
+        "mqtt": True,
+        "openadr": {
+            "utility": {
+                "url": "https://vtn.example/openadr3/3.1.0",
+                "site": "hall",
+                "client_id": "c",
+                "client_secret_file": "secret",
+                "lost_limit_w": 3000,
+            }
+        },
+    },
     "planner": {
         "listen": "0.0.0.0:8462",
         "standby": True,
@@ -89,6 +104,13 @@ RICH: dict[str, Any] = {
     "rpc": {"transport": "grpcio"},
     "predictor": {"cache": {"file": "cache.sqlite3"}},
     "batch": {"max_lines": 100},
+    "regions": {
+        "name": "north",
+        "peers": {
+            "south": {"planner": "planner-s:8462", "router": "router-s:8464", "max_rps": 50},
+        },
+        "min_saving": 0.1,
+    },
     "console": {"listen": "0.0.0.0:8467", "token_file": "tokens"},
     "mqtt": {"broker": "broker:1883"},
 }  # fmt: skip
