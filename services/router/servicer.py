@@ -61,7 +61,7 @@ class InferenceServicer:
                 request,
                 context.time_remaining(),
                 client=client,
-                region=_region_of(context, who),
+                region=_region_of(context, who) if self.engine.forwards else "",
             )
         context.set_trailing_metadata(answer.trailers)
         return answer.body

@@ -131,7 +131,7 @@ class Engine:
         self._quotas = quotas
         self._waiting = waiting or WaitingRules()
         self._deferrable = 0
-        self._forwards = forwards
+        self.forwards = forwards
         self._report_soon = report_soon
         self._deadlines = DeadlineTimer(self._expire)
         self._epoch_s = clock.now().timestamp() - clock.monotonic()
@@ -150,12 +150,12 @@ class Engine:
 
         `region` is the peer region that forwarded it: a forwarded request is never forwarded.
         """
-        if self._forwards is not None and not head.deferrable:
+        if self.forwards is not None and not head.deferrable:
             if region:
-                self._forwards.received(region, head.model_name)
+                self.forwards.received(region, head.model_name)
             elif receiver is None and not head.adapter and head.only is None:
                 began_s = self._clock.monotonic()
-                answer = await self._forwarded(self._forwards, head, body, remaining_s, client)
+                answer = await self._forwarded(self.forwards, head, body, remaining_s, client)
                 if answer is not None:
                     return answer
                 if remaining_s is not None:

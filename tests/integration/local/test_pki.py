@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,9 @@ def test_a_service_s_user_reads_its_own_certificate_also_renewed_and_no_other(
 ) -> None:
     """Root makes and renews them; each folder was given to its service's user."""
     stranger = 65534
-    for each in (tmp_path, *list(tmp_path.parents)[:2]):  # pytest's own
-        each.chmod(0o711)
+    for each in (tmp_path, *tmp_path.parents):
+        if each.is_relative_to(tempfile.gettempdir()) and str(each) != tempfile.gettempdir():
+            each.chmod(0o711)  # pytest's own
     folder = Authority.made(tmp_path / "pki", "example").issue(Identity("agent", "rack-7"), days=1)
     for each in (folder, *folder.iterdir()):
         os.chown(each, stranger, stranger)

@@ -90,6 +90,8 @@ class Assignment:
 
     def _fill(self) -> list[Decision]:
         """Admit deferrable requests into the room that is left, none while others wait."""
+        if not self.filler.queue.places:
+            return []
         return self.filler.fill(self.routes.model, self.now_s, paused=self._waiting.depth > 0)
 
     def _weigh(self) -> list[Decision]:
