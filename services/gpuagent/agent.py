@@ -214,6 +214,7 @@ class Agent:
             ("agent.mps", segments.sharing.run(segments.rest)),
             ("agent.clocks", self.clock_loop.run()),
             ("agent.power_cap", every(PowerCap.PERIOD_S, self.power_cap.look)),
+            ("agent.power_limits", every(PowerCap.LEARN_S, self.power_cap.learn)),
             ("agent.drift", every(DriftWatch.PERIOD_S, self.drift.look)),
             ("agent.conditions", every(NodeConditions.PERIOD_S, self._look)),
             *self.wall_power.loops(),

@@ -267,10 +267,11 @@ class NvmlGpus:
         """Return a GPU's power limit, and what it may be set to.
 
         Raises:
-            FailedPrecondition: The GPU has no power limit.
+            FailedPrecondition: The GPU has no power limit; which query was refused is noted.
         """
         handle = self._handle(gpu_uuid)
-        with translated(f"read the power limit of {gpu_uuid}"):
+        noted = _noted(self._board(gpu_uuid, handle))
+        with translated(f"read the power limit of {gpu_uuid}"), noted:
             least_mw, most_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
             default_mw = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
             now_mw = pynvml.nvmlDeviceGetPowerManagementLimit(handle)

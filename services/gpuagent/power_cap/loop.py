@@ -30,6 +30,8 @@ class PowerCap:
     """
 
     PERIOD_S: ClassVar = 0.5
+    LEARN_S: ClassVar = 30.0
+    """Time between two attempts, s: shorter than a refusal is reported for."""
 
     node: ManagedNode
     gpus: tuple[GpuInfo, ...]
@@ -45,18 +47,25 @@ class PowerCap:
     async def begin(self) -> None:
         """Give back what an agent before this one had set, and learn what may be lowered."""
         await self.boards.restore()
-        for gpu in self.gpus:
-            with suppress(ServiceError):
-                self._boards[gpu.uuid] = await self.boards.read(gpu.uuid)
         floor = 1.0
         if self.node.clocks.state.may_lock:
             lockable = [gpu.model.clocks_mhz for gpu in self.gpus if gpu.model.performance]
             floor = min((min(each) / max(each) for each in lockable), default=1.0)
-        limits_w = None
+        self._control = PowerControl(floor, None)
+        await self.learn()
+
+    async def learn(self) -> None:
+        """Read the power limits of boards that have not said theirs yet.
+
+        Until a board does, lower clocks alone reduce its power.
+        """
+        for gpu in self.gpus:
+            if gpu.uuid not in self._boards:
+                with suppress(ServiceError):
+                    self._boards[gpu.uuid] = await self.boards.read(gpu.uuid)
         if self._boards:
             each = self._boards.values()
-            limits_w = sum(b.least_w for b in each), sum(b.default_w for b in each)
-        self._control = PowerControl(floor, limits_w)
+            self._control.limits_w = sum(b.least_w for b in each), sum(b.default_w for b in each)
 
     def set_share(self, limit_w: float, setting: str) -> None:
         """Take over the most power that the devices may draw, W; infinite: any."""
@@ -121,7 +130,7 @@ class PowerCap:
             await self.boards.release()
             return
         total_w = max(sum(drawn_w.values()), 1.0)
-        for uuid in self._boards:
+        for uuid in tuple(self._boards):
             share_w = throttle.limit_w * drawn_w.get(uuid, 0.0) / total_w
             await self.boards.set(uuid, share_w)
 

@@ -44,6 +44,8 @@ QUERIES = (
     "nvmlDeviceGetName",
     "nvmlDeviceGetNumGpuCores",
     "nvmlDeviceGetPowerManagementDefaultLimit",
+    "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetPowerManagementLimitConstraints",
     "nvmlDeviceGetPowerUsage",
     "nvmlDeviceGetSupportedGraphicsClocks",
     "nvmlDeviceGetSupportedMemoryClocks",

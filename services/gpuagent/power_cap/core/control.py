@@ -60,6 +60,7 @@ class PowerControl:
             may be changed.
 
     Attributes:
+        limits_w: As given; set it once a board says more.
         throttle: The limits in force.
         exhausted: The power is above the cap, and nothing more can be lowered.
     """
@@ -67,7 +68,7 @@ class PowerControl:
     def __init__(self, floor: float, limits_w: tuple[float, float] | None) -> None:
         self.throttle = NONE
         self.exhausted = False
-        self._floor, self._limits_w = floor, limits_w
+        self._floor, self.limits_w = floor, limits_w
         self._changed_s = self._restless_s = -math.inf
 
     def look(
@@ -91,7 +92,7 @@ class PowerControl:
             self._set(at_s, self._lower(power_w, _share(power_w, idle_w, cap_w), clock))
         elif at_s - max(self._restless_s, self._changed_s) >= CALM_S and not self.throttle.none:
             self._set(at_s, self._raise(power_w, _share(power_w, idle_w, cap_w)))
-        least = Throttle(self._floor, self._limits_w[0] if self._limits_w else math.inf)
+        least = Throttle(self._floor, self.limits_w[0] if self.limits_w else math.inf)
         self.exhausted = over and self.throttle == least
         return self.throttle
 
@@ -109,10 +110,10 @@ class PowerControl:
         """
         factor, now = max(share, _DEEPEST), self.throttle
         lower = max(self._floor, min(now.clock, clock) * factor)
-        if lower < now.clock or self._limits_w is None:
+        if lower < now.clock or self.limits_w is None:
             return Throttle(min(lower, now.clock), now.limit_w)
         limit_w = min(now.limit_w, power_w) * factor
-        return Throttle(now.clock, max(limit_w, self._limits_w[0]))
+        return Throttle(now.clock, max(limit_w, self.limits_w[0]))
 
     def _raise(self, power_w: float, share: float) -> Throttle:
         """Return higher limits: first the power limits, then the clock; arguments as before.
@@ -120,9 +121,9 @@ class PowerControl:
         Power limits that are well above what is drawn limit nothing, and end at once.
         """
         now, rise = self.throttle, min(_RISE, max(share, 1.0) ** (1 / 3))
-        if self._limits_w is not None and now.limit_w < self._limits_w[1]:
+        if self.limits_w is not None and now.limit_w < self.limits_w[1]:
             limit_w = now.limit_w * rise
-            binds = limit_w < min(self._limits_w[1], 2 * power_w)
+            binds = limit_w < min(self.limits_w[1], 2 * power_w)
             return Throttle(now.clock, limit_w if binds else math.inf)
         return Throttle(min(1.0, now.clock * rise))
 
