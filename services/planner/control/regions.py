@@ -3,14 +3,12 @@
 import asyncio
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
 from cinquefoil.planner.v1 import planner_pb2
-from cinquefoil.planner.v1.records import Forward
 from cinquefoil.regions.v1 import regions_pb2 as pb
 from cinquefoil.regions.v1.regions_pb2_grpc import RegionServiceStub
 from services.kit.config import Deployment
@@ -211,12 +209,7 @@ class Regions:
         now_s, routers = self._state.clock.monotonic(), max(len(self._views()), 1)
         self._publisher.forward(
             tuple(
-                Forward(
-                    model=each.model,
-                    region=each.region,
-                    rate_rps=each.rate_rps / routers,
-                    valid=timedelta(seconds=max(each.until_s - now_s, 0.0)),
-                )
+                replace(each, rate_rps=each.rate_rps / routers)
                 for each in self.exchange.forwards(now_s)
             )
         )

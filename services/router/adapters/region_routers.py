@@ -11,6 +11,7 @@ from typing import Any, Final
 import grpc
 
 from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.records import Forward
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.clock import Clock
@@ -18,9 +19,10 @@ from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
 from services.kit.rpc import dial
 from services.kit.rpc.client_identity import CLIENT_ID
+from services.kit.rpc.record_mapping import from_message
 from services.kit.telemetry import logs
 from services.router.core.accounting.receipts import Answer
-from services.router.core.forwarding import Forwarding, ForwardRate
+from services.router.core.forwarding import Forwarding
 from services.router.core.wire import Head, string_parameter
 
 _log = logs.get("regions")
@@ -98,19 +100,13 @@ class RegionRouters:
 
     def use(self, forwards: Forwards) -> None:
         """Use new rates of the planner's."""
-        now_s = self._clock.monotonic()
         self.forwarding.use(
             [
-                ForwardRate(
-                    each.model,
-                    each.region,
-                    each.rate_rps,
-                    now_s + min(each.valid.ToTimedelta().total_seconds(), 30.0),
-                )
+                from_message(each, Forward)
                 for each in forwards
                 if each.region in self._calls and 0 <= each.rate_rps <= 1e9
             ],
-            now_s,
+            self._clock.monotonic(),
         )
 
     async def forward(

@@ -4,22 +4,18 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
+
+from cinquefoil.planner.v1.records import Forward
 
 _BURST_S: Final = 0.5
 """Time whose requests may leave at once, s."""
 
+_MAX_VALID_S: Final = 30.0
+"""Longest time for which a rate is used without a new one, s."""
+
 _SUSPENDED_S: Final = 5.0
 """Time for which a region that failed gets nothing, s."""
-
-
-class ForwardRate(NamedTuple):
-    """Most that may be sent. Attributes: model, region, rate_rps, until_s (monotonic, s)."""
-
-    model: str
-    region: str
-    rate_rps: float
-    until_s: float
 
 
 @dataclass(slots=True)
@@ -58,13 +54,14 @@ class Forwarding:
     _buckets: dict[str, dict[str, _Bucket]] = field(default_factory=dict)
     _suspended_s: dict[str, float] = field(default_factory=dict)
 
-    def use(self, rates: Iterable[ForwardRate], now_s: float) -> None:
-        """Replace all rates; of each model the cleanest region comes first."""
+    def use(self, rates: Iterable[Forward], now_s: float) -> None:
+        """Replace all rates from now on; of each model the cleanest region comes first."""
         before, self._buckets = self._buckets, {}
         for rate in rates:
             known = before.get(rate.model, {}).get(rate.region)
             tokens, filled_s = (known.tokens, known.filled_s) if known else (0.0, now_s)
-            bucket = _Bucket(rate.rate_rps, rate.until_s, tokens, filled_s)
+            until_s = now_s + min(rate.valid.total_seconds(), _MAX_VALID_S)
+            bucket = _Bucket(rate.rate_rps, until_s, tokens, filled_s)
             self._buckets.setdefault(rate.model, {})[rate.region] = bucket
 
     def choose(self, model: str, now_s: float) -> str:

@@ -16,9 +16,9 @@ OTHER_THINGS = {
     # Changed while they live.
     "services/gpuagent/energy/core/account.py:Account",
     "services/planner/core/history/recorder.py:_Answers",
-    "services/planner/core/history/recorder.py:_Minute",
     "services/predictor/core/prediction_stats.py:SourceStats",
     "services/router/core/accounting/receipt_watchers.py:Watcher",
+    "services/router/core/forwarding.py:Forwarding",
     # Sections of the deployment file, which are checked by field.
     "services/cli/desired.py:DesiredGpu",
     "services/cli/desired.py:DesiredSegment",
@@ -38,7 +38,7 @@ OTHER_THINGS = {
     # Without a record, as what calls take and return has none; or values of another one's parts.
     "services/planner/core/accounting/entries.py:Figures",  # adds up; its key stands apart
     "services/planner/core/accounting/accountant.py:Metered",  # of some GPUs, before it is booked
-    "services/planner/core/routing_table.py:Announcement",
+    "services/planner/core/power/budgets.py:PowerBudget",  # in time; a site's power names it
     "services/planner/core/routing_table.py:ServingPolicy",
 }
 """Classes that share their fields' names with a message, and are no restatement of it."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cinquefoil.planner.v1.records import Forward
 from services.planner.core.regions.grants import VALID_S, Granter, GrantsHeld
 from services.planner.core.regions.offers import Limits, Offer, believed, worth_sending_to
 from services.planner.core.regions.shares import Shares, Wish, shares
@@ -44,16 +45,6 @@ class Grant:
     spare_rps: float
     rate_rps: float
     valid_s: float = VALID_S
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardRate:
-    """Most that may be sent. Attributes: model, region, rate_rps, until_s."""
-
-    model: str
-    region: str
-    rate_rps: float
-    until_s: float
 
 
 @dataclass(eq=False)
@@ -165,10 +156,10 @@ class RegionExchange:
         held = self._held.get(model)
         return {} if held is None else held.in_force(now_s)
 
-    def forwards(self, now_s: float) -> list[ForwardRate]:
+    def forwards(self, now_s: float) -> list[Forward]:
         """Return what may be sent, each model's cleanest region first."""
         return [
-            ForwardRate(model, region, rate_rps, self._held[model].until_s(region))
+            Forward(model, region, rate_rps, self._held[model].valid(region, now_s))
             for model, at_home in self.figures().items()
             if model in self.limits
             for region in self.shares(model, at_home, now_s).sent_rps

@@ -8,6 +8,7 @@ away, so that a cut brings everybody home without overload.
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Final
 
 from services.planner.core.regions.shares import Wish
@@ -152,7 +153,7 @@ class GrantsHeld:
             if grant.until_s > now_s
         }
 
-    def until_s(self, region: str) -> float:
-        """Return when a region's grant expires; 0: there is none."""
+    def valid(self, region: str, now_s: float) -> timedelta:
+        """Return how long a region's grant is still in force; 0: there is none."""
         grant = self._by_region.get(region)
-        return 0.0 if grant is None else grant.until_s
+        return timedelta(seconds=0.0 if grant is None else max(grant.until_s - now_s, 0.0))

@@ -1,5 +1,7 @@
 """Two regions exchange wishes and grants: where requests go, and what a lying peer can do."""
 
+from datetime import timedelta
+
 import pytest
 
 from cinquefoil.regions.v1 import regions_pb2 as pb
@@ -100,7 +102,7 @@ def test_a_peer_that_grants_too_much_is_capped() -> None:
 
     (forward,) = dirty.forwards(0.0)
     assert forward.rate_rps == 5.0
-    assert forward.until_s == 30.0
+    assert forward.valid == timedelta(seconds=30)
 
 
 @pytest.mark.parametrize("rate_rps", [float("nan"), -1.0, 1e10, float("inf")])
