@@ -1,8 +1,7 @@
 """Parts of a deployment that cannot be simulated: they are refused by name, never ignored.
 
 Settings that matter only for failures, on the wire, or for files are not checked: nothing fails in
-    a
-simulation, and there are no wires and no files.
+a simulation, and there are no wires and no files.
 """
 
 from collections.abc import Iterator, Mapping
@@ -71,6 +70,19 @@ def _deployment(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]
         yield ("planner", "accounting", "embodied"), "only operational carbon is simulated; omit it"
     if deployment.router.processes > 1:
         yield ("router", "processes"), "one router process is simulated; use 1"
+    yield from _outside(deployment)
+
+
+def _outside(deployment: Deployment) -> Iterator[Finding]:
+    """Yield the sources of power limits and of requests that virtual time does not have."""
+    if deployment.grid.openadr:
+        text = "the events of its servers are not known in virtual time; omit it"
+        yield ("grid", "openadr"), text
+    if deployment.grid.mqtt:
+        yield ("grid", "mqtt"), "a broker's events are not known in virtual time; use false"
+    if deployment.regions is not None:
+        text = "one region is simulated, and peers would take requests and send some; omit it"
+        yield ("regions",), text
 
 
 def _node(node: Node) -> Iterator[Finding]:
@@ -94,6 +106,9 @@ def generates_text(model: Model) -> bool:
 
 def _model(model: Model) -> Iterator[Finding]:
     yield from _named(("discipline",), model.discipline, _DISCIPLINES)
+    if model.servers:
+        text = "only workers of plans are simulated, and servers of others have none; omit it"
+        yield ("servers",), text
     if generates_text(model):
         yield from _named(("instance_choice",), model.instance_choice, _CHOICES)
     kinds = {each.runtime.kind for each in model.variants.values()}

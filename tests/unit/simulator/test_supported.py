@@ -18,6 +18,26 @@ PIPELINE = {
     "profile": {"kind": "analytic", "gmacs_per_item": 4},
 }
 
+SERVER = {"kind": "openai", "command": ["vllm", "serve", "--port", "{port}"]}
+
+STEERED = {
+    "slo": {"latency_s": 60},
+    "demand_rps": 1,
+    "variants": {
+        "v": {
+            "file": "model",
+            "accuracy": 0.5,
+            "runtime": SERVER,
+            "profile": {"kind": "language", "parameters_b": 8},
+        }
+    },
+    "servers": {"p": {"variant": "v", "gpu": "a100-40gb", "zone": "Z", "addresses": ["h:1"]}},
+}
+
+PEER = {"planner": "far:1", "router": "far:2"}
+
+VTN = {"url": "https://vtn.example/openadr3/3.1.0", "site": "s"}
+
 REFUSED: Mapping[str, Mapping[str, Any]] = {
     "nodes.simulated": {"nodes": {"n": {"simulated": ["b9000"]}}},
     "nodes.cpu": {"nodes": {"n": {"simulated": None, "cpu": {"cores": 2}}}},
@@ -37,6 +57,13 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
     "planner.accounting.embodied": {"planner": {"accounting": {"embodied": {}}}},
     "router.processes": {"router": {"processes": 2}},
     "join": {"join": {"zone": "Z"}},
+    "grid.openadr": {
+        "sites": {"s": {"nodes": ["n"], "power_budget_w": 400}},
+        "grid": {"openadr": {"vtn": VTN}},
+    },
+    "grid.mqtt": {"mqtt": {"broker": "h:1"}, "grid": {"mqtt": True}},
+    "regions": {"regions": {"name": "here", "peers": {"there": PEER}}},
+    "models.servers": {"models": {"steered": STEERED}},
 }
 """Settings with a value that cannot be simulated."""
 
@@ -145,6 +172,7 @@ NO_MEANING = {
         carbon.max_connection_requests nodes.max_connection_requests
         planner.max_connection_requests
         models.accuracy_unit mqtt console.listen console.allow_changes
+        router.picker_listen router.picker_connection_requests
     """,
     "files": """
         carbon.cache_dir nodes.state_dir nodes.worker_user models.variants.file planner.database
@@ -157,6 +185,15 @@ NO_MEANING = {
         nodes.workers.failure_window_s router.worker_dead_after_s
     """,
     "requests of files": "batch",
+    "no request of a scenario can wait": """
+        router.waiting.max_requests router.waiting.max_mib router.waiting.timeout_s
+        router.waiting.headroom router.waiting.patience_s
+    """,
+    "no grid event is announced": """
+        grid.levels grid.emergency_level grid.max_length_s grid.max_ahead_s
+    """,
+    "of peer regions, which are refused": "models.regions models.max_extra_latency_s",
+    "no process of others runs": "nodes.observe",
     "no provider is queried": "carbon.zones.provider_forecast",
     "of real GPUs": "nodes.allow_clocks nodes.allow_power_limits nodes.mps nodes.maker",
     "of a loop or discipline that is refused": """
@@ -188,6 +225,9 @@ LEAVES = {
     "nodes.mps",
     "join",
     "node",
+    "grid.openadr",
+    "regions",
+    "models.servers",
     "models.variants.stages",
     "planner.accounting.embodied",
 }
@@ -232,9 +272,6 @@ def test_a_policy_of_what_cannot_be_simulated_is_refused_by_name() -> None:
 
     assert list(found) == [("policies", 1, "discipline")]
     assert "use fcfs or edf" in found["policies", 1, "discipline"]
-
-
-SERVER = {"kind": "openai", "command": ["vllm", "serve", "--port", "{port}"]}
 
 
 @pytest.mark.parametrize(
