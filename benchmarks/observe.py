@@ -1,7 +1,9 @@
 """Observed energy by process on a real GPU, against what each process draws alone. Read only.
 
 Two processes of PyTorch compute for a share of the time, each alone and then together, while the
-observer reads the GPU as `cinquefoil observe` does. A minute; no clock, limit or mode is set. Needs
+observer reads the GPU as `cinquefoil observe` does. A minute; no clock, limit or mode is set. Their
+cycles are drawn at random, 20 to 80 ms: the driver samples every 200 ms, and would see processes
+with cycles of 200 ms always at the same point of these (docs/measurements/gpuagent.md). Needs
 PyTorch, nvidia-ml-py, psutil, aiohttp, grpcio, protobuf, pydantic, structlog and rich.
 
 python -m benchmarks.observe [--json FILE] [--seconds S] [--duties A,B]
@@ -21,22 +23,27 @@ from benchmarks.harness import Figures, Skipped
 from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
-from services.gpuagent.observation.observer import METER_S, Observer
+from services.gpuagent.observation.observer import ACTIVITY_S, METER_S, Observer
 from services.kit.errors import ServiceError
 
 _READ_ONLY = Permissions(granted=False, setting="a benchmark only reads")
 _WORK = """
-import sys, time, torch
+import random, sys, time, torch
 duty = float(sys.argv[1])
 a = torch.randn(8192, 8192, device="cuda", dtype=torch.float16)
 torch.cuda.synchronize()
 print("ready", flush=True)
+ahead_s = 0.0  # computed beyond the duty; the next cycles make up for it
 while True:
-    began = time.monotonic()
-    while time.monotonic() - began < 0.2 * duty:
+    began, cycle_s = time.monotonic(), random.uniform(0.02, 0.08)
+    busy_s = 0.0
+    while busy_s < duty * cycle_s - ahead_s:
         a @ a
         torch.cuda.synchronize()
-    time.sleep(max(0.2 * (1 - duty), 0.0))
+        busy_s = time.monotonic() - began
+    length_s = max(cycle_s, busy_s)
+    ahead_s += busy_s - duty * length_s
+    time.sleep(length_s - busy_s)
 """
 
 
@@ -88,7 +95,9 @@ async def observe(observer: Observer, seconds: float, pids: list[int]) -> Phase:
 
     before = booked()
     while time.monotonic() - before.seconds < seconds:
-        await asyncio.sleep(METER_S)
+        for _ in range(round(METER_S / ACTIVITY_S)):
+            await asyncio.sleep(ACTIVITY_S)
+            await observer.read_activity()
         await observer.read_gpus()
     ledger.settle()
     after = booked()

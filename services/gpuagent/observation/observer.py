@@ -28,6 +28,14 @@ from services.kit.telemetry import logs
 METER_S: Final = 2.0
 """Time between two readings of the GPUs, s."""
 
+ACTIVITY_S: Final = 0.2
+"""Time between two readings of the processes' activity, s.
+
+An H200's driver (580.159.04) had at most one new sample per 200 ms for
+nvmlDeviceGetProcessUtilization, kept none before it, and booked the whole GPU's utilisation to one
+process: the more samples, the better the shares (docs/measurements/gpuagent.md).
+"""
+
 SCRAPE_S: Final = 10.0
 """Time between two readings of servers' pages, s."""
 
@@ -136,6 +144,7 @@ class Observer:
             asyncio.TaskGroup() as tasks,
         ):
             tasks.create_task(self._every(METER_S, self.read_gpus), name="observer.gpus")
+            tasks.create_task(self._every(ACTIVITY_S, self.read_activity), name="observer.activity")
             tasks.create_task(
                 self._every(SCRAPE_S, lambda: self.read_servers(session)), name="observer.servers"
             )
@@ -153,6 +162,17 @@ class Observer:
             if asyncio.iscoroutine(result):
                 await result
             await asyncio.sleep(pause_s)
+
+    async def read_activity(self) -> None:
+        """Collect the newest sample of the processes' activity until the next `read_gpus`."""
+        readers = [gpu.reader for gpu in self.gpus.values() if gpu.reader.sampled]
+
+        def sample(_: Devices) -> None:
+            for each in readers:
+                each.sample()
+
+        if readers:
+            await self._device.call(sample)
 
     async def read_gpus(self) -> None:
         """Read every GPU's meter and processes, and book what they drew."""

@@ -1,11 +1,11 @@
 """Processes on GPUs and their activity, through NVML. Reads only; calls block.
 
-With MIG off the driver samples each process's share of the SMs' time. In MIG mode it does not;
+With MIG off the driver samples the SMs' busy time and books each sample to one process, so that
+shares are statistics of many samples. In MIG mode it does not;
 then the activity of each GPU instance counts, by the GPU's performance monitors (Hopper and later),
 else the SMs that instances with a process hold.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -56,11 +56,25 @@ class ProcessReader:
 
     Attributes:
         uuid: The GPU.
+        sampled: Whether the driver samples the processes' activity, as the last reading found.
     """
 
     uuid: str
+    sampled: bool = False
+    _device: Any = None
     _seen_us: int = 0
+    _active: dict[int, float] = field(default_factory=dict)
     _samples: dict[int, Any] = field(default_factory=dict)
+
+    def sample(self) -> None:
+        """Add the driver's newest sample to the activity; one call of NVML.
+
+        A driver that does not answer is read again after the next reading, which reports it.
+        """
+        if self.sampled:
+            self.sampled = False
+            with suppress(pynvml.NVMLError):
+                self.sampled = self._sample()
 
     def read(self) -> Activity:
         """Return the processes, and their activity since the last call.
@@ -68,25 +82,31 @@ class ProcessReader:
         Raises:
             NVMLError: The driver does not answer.
         """
-        device = pynvml.nvmlDeviceGetHandleByUUID(self.uuid.encode())
+        self._device = device = pynvml.nvmlDeviceGetHandleByUUID(self.uuid.encode())
         processes = _processes(device)
         if any(each.instance_id is not None for each in processes):
+            self.sampled, self._active = False, {}
             return self._by_instance(device, processes)
+        self.sampled = self._sample()
+        active, self._active = self._active, {}
+        method: EnergyMethod = "process_utilization" if self.sampled else "none"
+        return Activity(processes, active, method, _busy(device))
+
+    def _sample(self) -> bool:
+        """Add the samples since the last call; return whether the driver takes any here."""
         try:
-            samples = pynvml.nvmlDeviceGetProcessUtilization(device, self._seen_us)
-        except (pynvml.NVMLError_NotFound, pynvml.NVMLError_NotSupported) as error:
-            absent = isinstance(error, pynvml.NVMLError_NotSupported)
-            method: EnergyMethod = "none" if absent else "process_utilization"
-            return Activity(processes, {}, method, _busy(device))
-        active: defaultdict[int, float] = defaultdict(float)
-        first, newest_us = not self._seen_us, self._seen_us
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._device, self._seen_us)
+        except pynvml.NVMLError_NotFound:
+            return True
+        except pynvml.NVMLError_NotSupported:
+            return False
+        first = not self._seen_us
         for sample in samples:
-            newest_us = max(newest_us, int(sample.timeStamp))
-            if sample.smUtil <= 100:  # the driver's buffer has had garbage in unused entries
-                active[int(sample.pid)] += sample.smUtil
-        self._seen_us = newest_us
-        found = {} if first else dict(active)
-        return Activity(processes, found, "process_utilization", _busy(device))
+            self._seen_us = max(self._seen_us, int(sample.timeStamp))
+            if not first and sample.smUtil <= 100:  # unused entries have had garbage in them
+                pid = int(sample.pid)
+                self._active[pid] = self._active.get(pid, 0.0) + sample.smUtil
+        return True
 
     def _by_instance(self, device: Any, processes: tuple[GpuProcess, ...]) -> Activity:
         """Return the activity of GPU instances, shared evenly among the processes of each."""

@@ -206,7 +206,9 @@ class SharedCounters:
         now_s = self._now_s()
         for slot in self.slots():
             if slot.pid:
-                yield ProcessActivity(slot.pid, slot.slice_uuid, slot.busy_at(now_s))
+                running = bool(slot.busy_since_s)
+                busy_s = slot.busy_at(now_s)
+                yield ProcessActivity(slot.pid, slot.slice_uuid, busy_s, running=running)
 
     def busy_among(self, numbers: Iterable[int]) -> int:
         """Return how many of these slots' processes run a batch now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 
 import pynvml
 import pytest
@@ -15,7 +16,7 @@ from services.gpuagent.devices.fake_nvml.core.sensors import NoActivity
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.observation.core.ledger import GpuLedger
-from services.gpuagent.observation.observer import METER_S, Observer
+from services.gpuagent.observation.observer import ACTIVITY_S, METER_S, Observer
 from services.gpuagent.observation.workloads import Workload
 
 READ_ONLY = Permissions(granted=False, setting="a test only reads")
@@ -27,16 +28,41 @@ class Tenant:
 
     Attributes:
         watts: Active power while it computes alone, W.
-        duty: Share of the time.
+        duty: Share of the time: the first part of each cycle.
         slice_uuid: Where; "": the whole GPU.
+        cycle_s: Length of its cycles, s; None: 20 to 80 ms at random.
+        into_s: Time since its present cycle began, s.
     """
 
     pid: int
     watts: float
     duty: float
     slice_uuid: str = ""
+    cycle_s: float | None = None
+    into_s: float = 0.0
     busy_s: float = 0.0
     joules: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._random = Random(self.pid)
+        self._length_s = self._new_length_s()
+
+    def _new_length_s(self) -> float:
+        return self.cycle_s or self._random.uniform(0.02, 0.08)
+
+    @property
+    def running(self) -> bool:
+        return self.into_s < self.duty * self._length_s
+
+    def advance(self, length_s: float) -> None:
+        while length_s > 0:
+            step_s = min(length_s, self._length_s - self.into_s)
+            computed_s = min(max(self.duty * self._length_s - self.into_s, 0.0), step_s)
+            self.busy_s += computed_s
+            self.joules += computed_s * self.watts
+            self.into_s, length_s = self.into_s + step_s, length_s - step_s
+            if self._length_s - self.into_s < 1e-9:
+                self.into_s, self._length_s = 0.0, self._new_length_s()
 
 
 @dataclass
@@ -51,8 +77,7 @@ class Tenants(NoActivity):
         self.now_s += length_s
         self.held_s += length_s if self.tenants else 0.0
         for each in self.tenants:
-            each.busy_s += length_s * each.duty
-            each.joules += length_s * each.duty * each.watts
+            each.advance(length_s)
 
     def energy_j(self) -> float:
         return sum(each.joules for each in self.tenants)
@@ -68,7 +93,8 @@ class Tenants(NoActivity):
 
     def processes(self) -> list[ProcessActivity]:
         return [
-            ProcessActivity(each.pid, each.slice_uuid, each.busy_s, 2**30) for each in self.tenants
+            ProcessActivity(each.pid, each.slice_uuid, each.busy_s, 2**30, each.running)
+            for each in self.tenants
         ]
 
 
@@ -110,7 +136,9 @@ async def observed(
                     if number == 180:
                         for each, duty in zip(tenants, duties, strict=True):
                             each.duty = duty
-                    work.advance(METER_S)
+                    for _ in range(round(METER_S / ACTIVITY_S)):
+                        work.advance(ACTIVITY_S)
+                        await observer.read_activity()
                     await observer.read_gpus()
                 return observer.gpus[uuid].ledger
     finally:
@@ -121,13 +149,25 @@ async def observed(
 async def test_two_pods_that_share_a_gpu_in_time(
     monkeypatch: pytest.MonkeyPatch, duties: tuple[float, float]
 ) -> None:
-    """Each pod's energy is within 5 % of what it drew; equal power, as SM time cannot show it."""
+    """Shares are within 5 points of what each drew; equal power, as SM time cannot show it."""
     tenants = [Tenant(41, 400.0, duties[0]), Tenant(42, 400.0, duties[1])]
     ledger = await observed(monkeypatch, "h100-80gb", tenants)
     for each in tenants:
         found = ledger.workloads[f"pod:{each.pid}"].active_j
-        assert found == pytest.approx(each.joules, rel=0.05, abs=50.0)
+        assert found == pytest.approx(each.joules, abs=0.05 * sum(t.joules for t in tenants))
     assert ledger.workloads["pod:41"].method == "process_utilization"
+
+
+async def test_cycles_of_200_ms_are_seen_always_at_the_same_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The limit that docs/observe.md names: equal pods out of phase, and one has all the energy."""
+    tenants = [Tenant(41, 400.0, 0.3, cycle_s=0.2, into_s=at_s) for at_s in (0.02, 0.12)]
+    tenants[1].pid = 42
+    ledger = await observed(monkeypatch, "h100-80gb", tenants)
+    first, second = (ledger.workloads[f"pod:{pid}"].active_j for pid in (41, 42))
+    assert first > 10 * second
+    assert first + second == pytest.approx(sum(each.joules for each in tenants), rel=0.05)
 
 
 async def test_two_pods_on_instances_of_a_gpu_with_monitors(
@@ -160,6 +200,34 @@ async def test_processes_that_come_and_go_leave_no_energy_behind(
     ledger = await observed(monkeypatch, "t4", tenants)
     parts = (ledger.idle_j, ledger.unattributed_j, ledger.workloads["pod:41"].active_j)
     assert sum(parts) == pytest.approx(ledger.total_j)
+
+
+def test_the_driver_has_one_sample_per_200_ms_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an H200's polled every 50 ms: 100 of 134 calls are empty, the samples' processes vary."""
+    work = Tenants([Tenant(41, 400.0, 0.3), Tenant(42, 400.0, 0.3)])
+    monkeypatch.setattr("services.gpuagent.devices.fake_nvml.library.time.time", lambda: work.now_s)
+    restore = install(
+        FakeNvml("node", ["h200-141gb"], activity=lambda _: work, clock=lambda: work.now_s)
+    )
+    found, empty, seen_us = [], 0, 0
+    try:
+        pynvml.nvmlInit()
+        device = pynvml.nvmlDeviceGetHandleByIndex(0)
+        for _ in range(135):
+            try:
+                (sample,) = pynvml.nvmlDeviceGetProcessUtilization(device, seen_us)
+            except pynvml.NVMLError_NotFound:
+                empty += 1
+            else:
+                seen_us = sample.timeStamp
+                found.append(sample)
+            work.advance(0.05)
+    finally:
+        restore()
+    assert len(found) == pytest.approx(34, abs=1)
+    assert len(found) + empty == 135
+    assert {sample.pid for sample in found} == {41, 42}
+    assert sum(sample.smUtil for sample in found) / len(found) == pytest.approx(60, abs=10)
 
 
 def test_the_driver_refuses_utilisation_in_mig_mode() -> None:

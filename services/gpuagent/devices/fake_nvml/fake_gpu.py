@@ -18,8 +18,8 @@ from services.gpuagent.devices.fake_nvml.core.gpu_state import (
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, Sensors
 from services.gpuagent.devices.fake_nvml.core.utilization import (
-    UtilizationBuffer,
     UtilizationSample,
+    UtilizationSampler,
 )
 from services.gpuagent.state_store import Store
 from services.kit.errors import FailedPrecondition
@@ -83,7 +83,7 @@ class FakeGpu:
         self.index = index
         self.table = table
         self.sensors = Sensors(table, environment.activity, environment.clock)
-        self._utilization = UtilizationBuffer()
+        self._utilization = UtilizationSampler()
         self._environment = environment
         self._owned = False  # until it is switched on; only its owner writes its state
 
@@ -173,10 +173,10 @@ class FakeGpu:
         return tuple(sorted(self._environment.activity.processes(), key=lambda each: each.pid))
 
     def utilization_since(self, last_seen_us: int) -> list[UtilizationSample]:
-        """Return the samples of process utilisation after a moment.
+        """Return the sample of process utilisation after a moment, of one process.
 
         Raises:
-            Fault: NOT_SUPPORTED in MIG mode; NOT_FOUND where there is no sample.
+            Fault: NOT_SUPPORTED in MIG mode; NOT_FOUND where there is no new sample.
         """
         if self.state.mig_enabled:
             raise Fault(Code.NOT_SUPPORTED)
