@@ -17,6 +17,7 @@ from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.observation.core.ledger import GpuLedger
 from services.gpuagent.observation.observer import ACTIVITY_S, METER_S, Observer
+from services.gpuagent.observation.process_readings import ProcessReader
 from services.gpuagent.observation.workloads import Workload
 
 READ_ONLY = Permissions(granted=False, setting="a test only reads")
@@ -200,6 +201,29 @@ async def test_processes_that_come_and_go_leave_no_energy_behind(
     ledger = await observed(monkeypatch, "t4", tenants)
     parts = (ledger.idle_j, ledger.unattributed_j, ledger.workloads["pod:41"].active_j)
     assert sum(parts) == pytest.approx(ledger.total_j)
+
+
+def test_a_reading_has_all_samples_since_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten samples in two seconds count by process; without them a reading sees the newest only."""
+    work = Tenants([Tenant(41, 400.0, 0.5), Tenant(42, 400.0, 0.5)])
+    monkeypatch.setattr("services.gpuagent.devices.fake_nvml.library.time.time", lambda: work.now_s)
+    library = FakeNvml("node", ["t4"], activity=lambda _: work, clock=lambda: work.now_s)
+    restore = install(library)
+    readings = []
+    try:
+        pynvml.nvmlInit()
+        reader = ProcessReader(library.gpu_uuids[0])
+        for samples in (10, 10, 1):
+            for _ in range(samples):
+                work.advance(METER_S / samples)
+                reader.sample()
+            readings.append(reader.read())
+    finally:
+        restore()
+    _, often, once = readings
+    assert set(often.active) == {41, 42}
+    assert sum(often.active.values()) > 6 * 100  # of ten samples, in % of the GPU's time
+    assert len(once.active) == 1
 
 
 def test_the_driver_has_one_sample_per_200_ms_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
