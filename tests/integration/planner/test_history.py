@@ -5,22 +5,29 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from cinquefoil.planner.v1.records import FleetHistory, HistoryPoint
+from services.kit import config
 from services.kit.errors import InvalidArgument, Unavailable
 from services.planner.adapters.store import open_store
+from services.planner.change_event import ChangeEvent
 from services.planner.control.history import History
 from services.planner.core.accounting.accountant import Metered
-from services.planner.core.accuracy_mean.control import AccuracyControl
 from services.planner.core.accuracy_mean.ledger import AccuracyLedger
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.fleet import Fleet, Node, NodeGpu
+from services.planner.core.forecast.demand import Demand
 from services.planner.core.history.points import LEVELS, MINUTE, Level, since_s
+from services.planner.core.power.budgets import PowerBudgets
+from services.planner.core.service_level import ServiceLevel
+from tests.support.planner import fleets
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POWER_W = 100.0
+SITES = {"hall": config.Site(nodes=("node-a",), power_budget_w=400.0, host_power_w=60.0)}
 
 
 @dataclass
@@ -66,14 +73,23 @@ class Planner:
 
 @asynccontextmanager
 async def planning(database: Path | str, clock: Clock) -> AsyncIterator[Planner]:
-    state = SimpleNamespace(
+    state = ClusterState(
+        clock,
+        ChangeEvent(),
+        (),
+        Fleet({"node-a": config.Node(zone="Z", pue=1.5)}, 0.0),
+        Demand({}, now_s=clock.monotonic),
+        ServiceLevel({}),
+        config.Objective(),
+        "exact",
         intensity_gco2e_per_kwh={"Z": 200.0},
-        level=SimpleNamespace(aims={}),
-        deployed=(),
-        accuracy=AccuracyControl(AccuracyLedger(672)),
+        power=PowerBudgets(SITES),
+    )
+    state.fleet.report(
+        Node("node-a", "Z", (NodeGpu("GPU-1", fleets.gpu_type(), ()),), ()), clock.monotonic()
     )
     async with open_store(database) as store:
-        history = History(store, clock, cast(Any, state))
+        history = History(store, clock, state)
         await history.restore()
         yield Planner(history, clock, state.accuracy.ledger)
 
@@ -83,7 +99,7 @@ def energies(points: list[HistoryPoint]) -> dict[int, float]:
 
 
 async def test_every_length_has_the_same_energy(database: Path | str) -> None:
-    """Minutes, ten minutes and hours of three hours, the last of them unfinished."""
+    """Minutes, ten minutes and hours of three hours, the last unfinished; of a site, too."""
     async with planning(database, Clock()) as planner:
         await planner.run(2.9 * 3600)
         minutes, tens, hours = [await planner.read(3, level.step_s) for level in LEVELS]
@@ -95,6 +111,11 @@ async def test_every_length_has_the_same_energy(database: Path | str) -> None:
             assert point.fleet.energy_j == pytest.approx(POWER_W * point.fleet.metered_s)
             zone = point.zones["Z"]
             assert zone.intensity_gco2e_s_per_kwh == pytest.approx(200 * zone.known_s)
+            site = point.sites["hall"]
+            assert site.metered_s == point.fleet.metered_s
+            assert site.energy_j == pytest.approx(1.5 * (POWER_W + 60) * site.metered_s)
+            assert site.limited_s == zone.known_s
+            assert site.limit_j == pytest.approx(400 * site.limited_s)
 
 
 async def test_a_restart_leaves_no_trace(database: Path | str) -> None:

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -23,6 +23,7 @@ from services.kit.config import Triggers
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.planner.adapters import carbon_client
+from services.planner.change_event import ChangeEvent
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.triggers import Observation, cause
@@ -117,32 +118,9 @@ async def until(
     raise AssertionError("the watch ended")
 
 
-class Planner:
-    """Stand-in for the planner: the intensities it takes in, and those it would plan for."""
-
-    def __init__(self) -> None:
-        self.signal = GridSignal(speedup=SPEEDUP)
-        self.intensity: dict[str, float] = {}
-
-    def update_intensity(
-        self,
-        intensity: dict[str, float],
-        staleness_s: dict[str, float],
-        provenance: dict[str, str],
-        /,
-    ) -> None:
-        self.provenance = provenance
-        self.intensity |= intensity
-        self.signal.hear(intensity, staleness_s, time.monotonic())
-
-    def lose_carbon(self) -> None:
-        """The service went away."""
-
-    def update_forecast(self, periods: Any, /) -> None:
-        del periods
-
-    def seen(self) -> Observation:
-        return Observation(dict(self.intensity), {}, {}, frozenset(), 0.5, strategy="exact")
+def seen(state: ClusterState) -> Observation:
+    intensities = dict(state.intensity_gco2e_per_kwh)
+    return Observation(intensities, {}, {}, frozenset(), 0.5, strategy="exact")
 
 
 async def test_an_hour_without_any_source_and_after(
@@ -155,15 +133,12 @@ async def test_an_hour_without_any_source_and_after(
     server, neso, clock = provider
     port = free_port()
     made = deployment(settings(server, metrics=f"127.0.0.1:{port}"))
-    planner = Planner()
+    planner = ClusterState.of(made, (), RealClock(), ChangeEvent())
+    planner.signal = GridSignal(speedup=SPEEDUP)
     async with carbon(made, clock) as stub, asyncio.TaskGroup() as tasks:
         follower = tasks.create_task(
             carbon_client.follow(
-                stub,
-                frozenset({"US-CAL"}),
-                made.planner.horizon,
-                cast(ClusterState, planner),
-                RealClock(),
+                stub, frozenset({"US-CAL"}), made.planner.horizon, planner, RealClock()
             )
         )
         fresh = await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)
@@ -171,10 +146,10 @@ async def test_an_hour_without_any_source_and_after(
         down = clock.now()
         held = await until(stub, lambda value: value.provenance == pb.PROVENANCE_HELD)
         page = await asyncio.to_thread(scrape, port)
-        planned = planner.seen()
+        planned = seen(planner)
         old_s = planner.signal.staleness_s(time.monotonic())["US-CAL"]
         assumed = await until(stub, lambda value: value.provenance == pb.PROVENANCE_ASSUMED)
-        later = planner.seen()
+        later = seen(planner)
         assert clock.now() - down >= HOUR
         neso.up, before = True, len(server.requests)
         back = await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -17,8 +17,10 @@ from services.kit.config import Horizon
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.planner.adapters import carbon_client
+from services.planner.change_event import ChangeEvent
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.model import Period
+from services.planner.core.waiting.grid_outlook import OUTLOOK_S
 
 if TYPE_CHECKING:
     from services.kit.config import Deployment
@@ -32,26 +34,26 @@ CARBON: dict[str, Any] = {
 }
 
 
-class Recorder:
-    """Keeps the updates that it gets, in order; `heard` is set with every intensity."""
+class Recorder(ClusterState):
+    """The planner's state, with its updates in order; `heard` is set with every intensity."""
 
-    def __init__(self) -> None:
-        self.updates: list[dict[str, float] | tuple[Period, ...]] = []
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.updates: list[Mapping[str, float] | tuple[Period, ...]] = []
         self.heard = asyncio.Event()
 
     def update_intensity(
         self,
-        intensity_gco2e_per_kwh: dict[str, float],
-        staleness_s: dict[str, float],
-        provenance: dict[str, str],
+        intensity_gco2e_per_kwh: Mapping[str, float],
+        staleness_s: Mapping[str, float] | None = None,
+        provenance: Mapping[str, str] | None = None,
     ) -> None:
+        super().update_intensity(intensity_gco2e_per_kwh, staleness_s, provenance)
         self.updates.append(intensity_gco2e_per_kwh)
         self.heard.set()
 
-    def lose_carbon(self) -> None:
-        """The service went away."""
-
     def update_forecast(self, periods: tuple[Period, ...]) -> None:
+        super().update_forecast(periods)
         self.updates.append(periods)
 
     async def news(self) -> None:
@@ -60,17 +62,21 @@ class Recorder:
             await self.heard.wait()
 
 
+def recording(deployment: Deployment) -> Recorder:
+    return cast("Recorder", Recorder.of(deployment, (), RealClock(), ChangeEvent()))
+
+
 async def following(deployment: Deployment, horizon: Horizon, recorder: Recorder) -> None:
     async with dial(deployment.carbon.dial) as channel:
         await carbon_client.follow(
-            CarbonServiceStub(channel), ZONES, horizon, cast(ClusterState, recorder), RealClock()
+            CarbonServiceStub(channel), ZONES, horizon, recorder, RealClock()
         )
 
 
 async def test_forecasts_come_before_the_intensities_that_make_it_plan(deployment: Deploy) -> None:
     """A plan that a new intensity causes sees the forecast that came with it."""
     settings = deployment({"carbon": CARBON | {"listen": f"127.0.0.1:{free_port()}"}})
-    recorder, stop = Recorder(), asyncio.Event()
+    recorder, stop = recording(settings), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(run(settings, stop), name="carbon")
         follower = tasks.create_task(
@@ -92,7 +98,7 @@ async def test_forecasts_come_before_the_intensities_that_make_it_plan(deploymen
 
 async def test_without_a_horizon_nothing_is_foreseen(deployment: Deploy) -> None:
     settings = deployment({"carbon": CARBON | {"listen": f"127.0.0.1:{free_port()}"}})
-    recorder, stop = Recorder(), asyncio.Event()
+    recorder, stop = recording(settings), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(run(settings, stop), name="carbon")
         follower = tasks.create_task(following(settings, Horizon(), recorder), name="follower")
@@ -102,26 +108,35 @@ async def test_without_a_horizon_nothing_is_foreseen(deployment: Deploy) -> None
         stop.set()
 
     assert all(isinstance(each, dict) for each in recorder.updates)
+    assert not recorder.grid.steps
 
 
 async def test_after_a_restart_of_the_carbon_service_it_goes_on(deployment: Deploy) -> None:
-    settings = deployment({"carbon": CARBON | {"listen": f"127.0.0.1:{free_port()}"}})
-    recorder = Recorder()
+    """Its hours for waiting work are new again as well, though plans have no horizon."""
+    carbon = CARBON | {"listen": f"127.0.0.1:{free_port()}"}
+    settings = deployment({"carbon": carbon, "batch": {"listen": "127.0.0.1:0"}})
+    recorder = recording(settings)
     async with asyncio.TaskGroup() as tasks:
         follower = tasks.create_task(following(settings, Horizon(), recorder), name="follower")
         for _ in range(2):
             stop = asyncio.Event()
             service = tasks.create_task(run(settings, stop), name="carbon")
-            await recorder.news()
+            before = recorder.grid.steps.get("CAL")
+            while recorder.grid.steps.get("CAL") is before:
+                await recorder.news()
+            grid_s = recorder.grid.now_s(recorder.clock.monotonic(), math.inf)
+            assert recorder.grid.mean(dict.fromkeys(ZONES, 0.5), grid_s, grid_s + OUTLOOK_S / 2)
             stop.set()
             with suppress(asyncio.CancelledError):
                 await service
         follower.cancel()
 
-    assert [set(each) for each in recorder.updates if len(each) == 2] == [ZONES, ZONES]
+    heard = [set(each) for each in recorder.updates if isinstance(each, dict)]
+    assert len(heard) >= 2
+    assert all(each == ZONES for each in heard)
 
 
-async def test_what_cannot_be_is_left_out() -> None:
+async def test_what_cannot_be_is_left_out(deployment: Deploy) -> None:
     """An impossible figure of a zone, or a zone that the planner has not, changes no other's."""
 
     class Liar:
@@ -134,10 +149,8 @@ async def test_what_cannot_be_is_left_out() -> None:
             yield found
             await asyncio.Event().wait()
 
-    recorder = Recorder()
-    following = carbon_client.follow(
-        cast("Any", Liar), ZONES, Horizon(), cast("ClusterState", recorder), RealClock()
-    )
+    recorder = recording(deployment({}))
+    following = carbon_client.follow(cast("Any", Liar), ZONES, Horizon(), recorder, RealClock())
     task = asyncio.create_task(following)
     await recorder.heard.wait()
     task.cancel()
@@ -145,3 +158,4 @@ async def test_what_cannot_be_is_left_out() -> None:
         await task
 
     assert recorder.updates == [{"US-CAL": 200.0}]
+    assert recorder.intensity_gco2e_per_kwh == {"US-CAL": 200.0}
