@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from random import Random
 
@@ -224,6 +225,33 @@ def test_a_reading_has_all_samples_since_the_last(monkeypatch: pytest.MonkeyPatc
     assert set(often.active) == {41, 42}
     assert sum(often.active.values()) > 6 * 100  # of ten samples, in % of the GPU's time
     assert len(once.active) == 1
+
+
+async def test_activity_is_read_between_readings_of_the_meter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`run` takes sample after sample while the next reading is an hour away."""
+    enough, samples = asyncio.Event(), list[str]()
+
+    def sample(reader: ProcessReader) -> None:
+        samples.append(reader.uuid)
+        if len(samples) == 3:
+            loop.call_soon_threadsafe(enough.set)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(ProcessReader, "sample", sample)
+    monkeypatch.setattr("services.gpuagent.observation.observer.METER_S", 3600.0)
+    restore = install(FakeNvml("node", ["t4"], activity=lambda _: Tenants()))
+    try:
+        async with DeviceThread(NvmlGpus(permissions=READ_ONLY, simulated=True)) as device:
+            observer = Observer(device, lambda: None, discover=False)
+            await observer.start()
+            running = asyncio.create_task(observer.run())
+            await enough.wait()
+            running.cancel()
+            await asyncio.wait([running])
+    finally:
+        restore()
 
 
 def test_the_driver_has_one_sample_per_200_ms_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
