@@ -64,6 +64,8 @@ PARSERS = {
     "kit/mqtt/payload.py": "mqtt-signal",
     "kit/operators/onnx_reader.py": "onnx",
     "kit/state_file.py": "segment-journal, transaction-journal",
+    "planner/adapters/mqtt.py": "mqtt-signal: the same reader",
+    "planner/adapters/openadr.py": "server-answer: the same reader",
     "router/adapters/tokens.py": "jwt, jwks",
     "router/core/wire.py": "request-head, http-chat",
     "router/edge/documents.py": "http-infer, http-generate, http-object, http-completion",

@@ -296,6 +296,10 @@ PEERS = (
             "cinquefoil.planner.v1.ModelLoad.failed": "not read",
             "cinquefoil.planner.v1.ModelLoad.queue_depth": "not read",
             "cinquefoil.planner.v1.ModelLoad.overloaded_s": "not read",
+            "cinquefoil.planner.v1.RegionLink.round_trip_s": "finite: control/regions.py",
+            "cinquefoil.planner.v1.RegionLoad.sent": "at most the arrivals: control/regions.py",
+            "cinquefoil.planner.v1.RegionLoad.received": "at most the arrivals, too",
+            "cinquefoil.planner.v1.RegionLoad.returned": "not read",
             **{
                 f"cinquefoil.planner.v1.WaitingLoad.{name}": "not read"
                 for name in (

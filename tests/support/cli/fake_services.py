@@ -111,6 +111,9 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         entry = planner_pb2.FleetNode(node=node, connected=True, energy=[energy])
         return planner_pb2.GetFleetResponse(nodes=[entry], energy_j=1500, carbon_gco2e=0.075)
 
+    async def ListGridEvents(self, request: Any, context: Any) -> Any:
+        return planner_pb2.ListGridEventsResponse()
+
     async def ReadAccount(self, request: Any, context: Any) -> AsyncIterator[Any]:
         for model, joules in (("", 500.0), ("digits", 1000.0)):
             entry = planner_pb2.AccountEntry(
