@@ -734,7 +734,7 @@ def borders() -> dict[str, Border]:
             (ConfigError,),
             units=(b"[", b"1,", b"- ", b"? ", b"*a,", b"&a ", b"{a: 1},", b"a####: 1\n", b"1:"),
             cpu_s_per_byte=4e-6,
-            memory_per_byte=400,
+            memory_per_byte=560,
         ),
         "jwt": Border(token, [_token()[0]], units=(b".", b"e30.", b"W1tb", b"A")),
         "jwks": Border(

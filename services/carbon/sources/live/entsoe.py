@@ -7,10 +7,11 @@ The intensity is that of generation within the zone, without imports.
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import fromstring
+from defusedxml.ElementTree import iterparse
 
 from services.carbon.core.sources.feed import FailureKind, Reading, SourceFailed
 from services.carbon.core.sources.generation import Generation, intensities
@@ -18,6 +19,7 @@ from services.carbon.sources.live.error_text import MAX_CHARACTERS, reasons, wit
 from services.carbon.sources.live.provider import HOUR, HttpProvider, Request, first_needed
 from services.kit.config.carbon_sources import EntsoeSource
 
+_MOST_DEEP = 32  # elements within one another: a document has seven
 _OVERLAP = timedelta(hours=6)  # late types and revisions come within it
 _RESOLUTIONS = {
     "PT5M": timedelta(minutes=5),
@@ -60,7 +62,7 @@ class Entsoe(HttpProvider[EntsoeSource]):
             SourceFailed: The body has no generation, or is something else.
         """
         try:
-            root = fromstring(body)
+            root = _root(body)
         except (ParseError, DefusedXmlException, ValueError) as error:
             raise SourceFailed("garbled", f"{self.name}: its answer is not XML: {error}") from None
         document = root.tag.rpartition("}")[2]
@@ -75,6 +77,27 @@ class Entsoe(HttpProvider[EntsoeSource]):
         except (ValueError, KeyError, OverflowError) as error:
             what = f"{self.name}: cannot parse its answer: {type(error).__name__}: {error}"
             raise SourceFailed("garbled", what) from None
+
+
+def _root(body: bytes) -> Element:
+    """Return a document's root.
+
+    Raises:
+        ParseError, ValueError: It is not XML, or has too many elements within one another.
+        DefusedXmlException: It declares entities.
+    """
+    opened: list[Element] = []
+    root = None
+    for event, element in iterparse(BytesIO(body), events=("start", "end")):
+        if event == "end":
+            root = opened.pop()
+            continue
+        opened.append(element)
+        if len(opened) > _MOST_DEEP:
+            raise ValueError(f"more than {_MOST_DEEP} elements within one another")
+    if root is None:
+        raise ParseError("it is empty")
+    return root
 
 
 def _generated(root: Element) -> Iterator[Generation]:
