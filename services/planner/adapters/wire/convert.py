@@ -83,21 +83,22 @@ def load_from(
         window_s = message.window.ToTimedelta().total_seconds()
     except (ValueError, OverflowError) as error:
         raise InvalidArgument.at("window", str(error)) from error
+    loads = {load.model: load for load in message.models}.values()  # each model once
     return LoadReport(
         router_id=message.router_id,
         revision=message.routing_revision,
         window_s=window_s,
-        arrivals={load.model: load.arrivals for load in message.models},
-        answered=sum(load.answered for load in message.models),
+        arrivals={load.model: load.arrivals for load in loads},
+        answered=sum(load.answered for load in loads),
         latency_s={
             load.model: load.latency_s[key]
-            for load in message.models
+            for load in loads
             if load.model in percentiles
             and (key := f"{percentiles[load.model]:g}") in load.latency_s
         },
-        late={load.model: load.late for load in message.models},
-        by_variant={load.model: dict(load.answered_by_variant) for load in message.models},
-        refused={load.model: load.refused for load in message.models},
+        late={load.model: load.late for load in loads},
+        by_variant={load.model: dict(load.answered_by_variant) for load in loads},
+        refused={load.model: load.refused for load in loads},
         tokens={
             load.model: Tokens(
                 load.input_tokens,
@@ -106,12 +107,10 @@ def load_from(
                 min(load.input_tokens_squared, float(load.input_tokens) ** 2),
                 min(load.cached_input_tokens, load.input_tokens),
             )
-            for load in message.models
+            for load in loads
             if load.input_tokens or load.output_tokens
         },
         first_second=message.first_second,
-        arrivals_per_s={
-            load.model: load.arrivals_per_s for load in message.models if load.arrivals_per_s
-        },
+        arrivals_per_s={load.model: load.arrivals_per_s for load in loads if load.arrivals_per_s},
         unreachable=frozenset(message.unreachable_segments),
     )
