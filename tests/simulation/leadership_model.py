@@ -1,4 +1,4 @@
-"""Model of leadership, terms and ownership: every state that two planners can reach is visited.
+"""Model of leadership, terms and ownership: every state that two planners reach within its bounds.
 
 Transitions call the product's own cores (`Lease`, `Tenure`, `Vigil`, `Terms`); what surrounds them
 is restated in a few lines each: the database with its lock, a network that delays and loses, an
