@@ -223,6 +223,7 @@ def framed(content: bytes) -> list[tuple[int, tuple[dict[str, Any], bytes]]]:
         (LINES, {}, b"{}", "cinquefoil-wait-until: required"),
         (LINES, soon(HOUR), b"\n\n", "body: must have 1 to 1024 lines"),
         (LINES, soon(HOUR), b"{}\n" * 1025, "body: must have 1 to 1024 lines"),
+        (LINES, soon(HOUR), b"\n" * 1025 + b"{}", "body: must have 1 to 1024 lines"),
     ],
 )
 async def test_a_wrong_call_of_many_is_refused_whole(
