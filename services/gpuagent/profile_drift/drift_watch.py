@@ -41,6 +41,7 @@ class DriftWatch:
     tracks: dict[SegmentKind, DriftTrack] = field(default_factory=dict)
     _slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
     _energies: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)  # J, busy s
+    _unmetered: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)  # s, J
 
     @property
     def wrong(self) -> dict[SegmentKind, DriftTrack]:
@@ -89,13 +90,19 @@ class DriftWatch:
             time_s += after.compared_s - before.compared_s
             profiled_s += after.profiled_s - before.profiled_s
             profiled_j += after.profiled_j - before.profiled_j
+        segment = gpu_uuid, running.spec.segment_id
         each_w = [self._power_w(uuid, running.spec.segment_id) for uuid in gpus_of(running.spec)]
-        power_w = sum(each_w) if all(each_w) else 0.0
-        if gpu_uuid in self.reserved() or profiled_s <= 0:
+        unmetered_s, unmetered_j = self._unmetered.pop(segment, (0.0, 0.0))
+        if gpu_uuid in self.reserved():
             return BatchTotals()
-        if not power_w:
-            profiled_j = 0.0
-        return BatchTotals(batches, time_s, profiled_s, power_w * time_s, profiled_j)
+        batches = batches if profiled_s > 0 else 0
+        # A meter is read less often than this looks: its power is of all batches since its last
+        # reading, and those of another size among them drew another power.
+        metered_s, metered_j = unmetered_s + time_s, unmetered_j + profiled_j
+        if not all(each_w):
+            self._unmetered[segment] = metered_s, metered_j
+            return BatchTotals(batches, time_s, profiled_s)
+        return BatchTotals(batches, time_s, profiled_s, sum(each_w) * metered_s, metered_j)
 
     def _moves(self, gpu_uuid: str, running: RunningSegment) -> Iterator[tuple[Slot, Slot]]:
         """Yield each worker's slot at the last look and now; a slot's counters only grow."""
