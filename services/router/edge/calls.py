@@ -57,7 +57,7 @@ class Calls:
 
     def __init__(self, engine: Engine, max_request_bytes: int) -> None:
         self._engine = engine
-        self._max_request_bytes = max_request_bytes
+        self.max_request_bytes = max_request_bytes
 
     async def infer(
         self,
@@ -78,7 +78,7 @@ class Calls:
         Raises:
             ServiceError: As `Engine.infer`, the request is wrong, or the caller's identity expires.
         """
-        head = _timed(messages.read_request_head(body, self._max_request_bytes), request)
+        head = _timed(messages.read_request_head(body, self.max_request_bytes), request)
         if seen is not _NOTHING or request.path == LINES:
             head = replace(
                 head,

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over HTTP, with Triton's extensions: /v2.
+"""The Open Inference Protocol over HTTP, with Triton's extensions, and KServe's first protocol.
 
 Everything but inference is the gRPC servicer's answer, written as JSON.
 Source: KServe, "Open Inference Protocol (V2)"; Triton, "HTTP/REST and GRPC Protocol".
@@ -17,12 +17,13 @@ from google.protobuf.message_factory import GetMessageClass
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
+from services.kit.api_requests import document
 from services.kit.errors import InvalidArgument, ServiceError
 from services.kit.http.guard import Guard
 from services.kit.http.statuses import UNKNOWN_MEDIA_TYPE
 from services.kit.off_loop import off_loop
 from services.router.core.accounting.receipts import Answer
-from services.router.edge import event_stream, generate, tensor_json
+from services.router.edge import event_stream, generate, predict, tensor_json
 from services.router.edge.calls import Calls
 from services.router.edge.documents import parsed_object, plain
 from services.router.servicer import INFERENCE, InferenceServicer
@@ -42,6 +43,7 @@ _JSON_TYPES: Final = frozenset(
 )
 _MODEL: Final = "/v2/models/{model}"
 _VERSIONED: Final = (_MODEL, f"{_MODEL}/versions/{{version}}")
+_PREDICT: Final = "/v1/models/{model}:predict"
 
 _CALLS: Final = (
     ("GET", "/v2", "ServerMetadata"),
@@ -124,7 +126,7 @@ def _document(rpc: str, response: Any, verb: str) -> Any:
 
 
 class InferenceProtocol:
-    """The handlers of /v2.
+    """The handlers of /v2, and of KServe's first protocol.
 
     Args:
         servicer: Answers all calls but inference.
@@ -148,6 +150,7 @@ class InferenceProtocol:
             ):
                 path = model + end
                 yield web.post(path, self._guarded("POST", path, rpc, handler))
+        yield web.post(_PREDICT, self._guarded("POST", _PREDICT, "ModelInfer", self._predict))
         for verb, path, rpc in _CALLS:
             guarded = self._guarded(verb, path, rpc, self._handler(rpc))
             yield web.get(path, guarded) if verb == "GET" else web.post(path, guarded)
@@ -206,6 +209,21 @@ class InferenceProtocol:
             return await self._tensors(request, answer, wanted)
         headers = self._calls.receipt(answer)
         content = await off_loop(len(answer.body), partial(generate.answer, answer.body))
+        return web.Response(body=content, headers=headers, content_type="application/json")
+
+    async def _predict(self, request: web.Request) -> web.Response:
+        """Answer a list of instances with a list of predictions, as KServe's first protocol."""
+        async with self._guard.body(request) as body:
+            _check_media_type(request)
+            described = self._metadata(request.match_info)
+
+            def convert() -> bytes:
+                return predict.message(document(body, self._calls.max_request_bytes), described)
+
+            message = await off_loop(len(body), convert)
+            answer = await self._calls.infer(request, message)
+        content = await off_loop(len(answer.body), partial(predict.answer, answer.body))
+        headers = self._calls.receipt(answer)
         return web.Response(body=content, headers=headers, content_type="application/json")
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:

@@ -74,7 +74,8 @@ class OpenAiApi:
         for name in self._names():
             adapters = sorted(self._engine.registry.model(name).adapters)
             data += [self._described(each, name) for each in adapters]
-        return _json({"object": "list", "data": data})
+        served = sorted(dispatcher.routes.model for dispatcher in self._engine.registry)
+        return _json({"object": "list", "data": data, "models": served})
 
     def _names(self) -> list[str]:
         names = sorted(dispatcher.routes.model for dispatcher in self._engine.registry)
@@ -83,8 +84,11 @@ class OpenAiApi:
     async def _model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
         model, adapter = self._resolved(name)
-        self._check(model)
-        return _json(self._described(name, model if adapter else None))
+        self._engine.registry.model(model)
+        self._engine.hello(model)
+        described = self._described(name, model if adapter else None)
+        ready = {"name": name, "ready": True}  # KServe's
+        return _json({**(described if self._generates(model) else {}), **ready})
 
     def _described(self, name: str, parent: str | None = None) -> dict[str, Any]:
         found = {"id": name, "object": "model", "created": self._began_s, "owned_by": "cinquefoil"}

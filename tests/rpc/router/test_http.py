@@ -155,6 +155,24 @@ async def test_curl_gets_an_answer_with_its_receipt_in_headers(world: World) -> 
     ]
 
 
+async def test_clients_of_kserves_first_protocol_get_predictions_and_readiness(
+    world: World,
+) -> None:
+    """What its Python client sends by default: predict, and whether a model is ready."""
+    http = await open_http(world)
+    answer = await http.post("/v1/models/digits:predict", json={"instances": [[1, 2, 3, 4]] * 2})
+    ready, models = await http.get("/v1/models/digits"), await http.get("/v1/models")
+    wrong = await http.post("/v1/models/digits:predict", json={"instances": [[1, 2]]})
+    missing = await http.post("/v1/models/nothing:predict", json={"instances": [1]})
+
+    assert answer.json() == {"predictions": [10.0, 10.0]}
+    assert answer.headers["cinquefoil-energy-j"] == "3.6"
+    assert ready.json() == {"name": "digits", "ready": True}
+    assert models.json()["models"] == ["digits"]
+    assert (wrong.status_code, missing.status_code) == (400, 404)
+    assert "[-1, 4], got [1, 2]" in wrong.json()["error"]
+
+
 async def test_a_wrong_request_is_refused_with_the_place_of_the_mistake(world: World) -> None:
     http = await open_http(world)
     unreadable = await http.post(INFER, content=b'{"inputs": ')
