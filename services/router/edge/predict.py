@@ -106,7 +106,8 @@ def _add_input(
     made: pb.ModelInferRequest, spec: pb.ModelMetadataResponse.TensorMetadata, column: list[Any]
 ) -> None:
     """Add an input of one value per instance; sizes of 1 that values leave out are added."""
-    sizes, inner = [], column
+    sizes: list[int] = []
+    inner: Any = column
     while isinstance(inner, list) and len(sizes) < MAX_RANK:
         sizes.append(len(inner))
         inner = inner[0] if inner else None

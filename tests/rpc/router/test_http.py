@@ -158,7 +158,7 @@ async def test_curl_gets_an_answer_with_its_receipt_in_headers(world: World) -> 
 async def test_clients_of_kserves_first_protocol_get_predictions_and_readiness(
     world: World,
 ) -> None:
-    """What its Python client sends by default: predict, and whether a model is ready."""
+    """The two calls that its Python client makes by default."""
     http = await open_http(world)
     answer = await http.post("/v1/models/digits:predict", json={"instances": [[1, 2, 3, 4]] * 2})
     ready, models = await http.get("/v1/models/digits"), await http.get("/v1/models")
