@@ -91,8 +91,12 @@ def _as(call: permissions.Attack, attacker: permissions.Attacker) -> Attack:
 
 async def run(folder: Path, transport: Transport, only: str) -> tuple[list[dict[str, Any]], Watch]:
     """Try every attack on one suite; return what came of each, and what honest callers had."""
-    rows = []
-    async with target(folder, transport) as found:
+    rows, began_s = [], time.monotonic()
+
+    def say(step: str) -> None:
+        _progress.print(f"{transport} {time.monotonic() - began_s:.0f} s: {step}")
+
+    async with target(folder, transport, say) as found:
         os.nice(5)  # attackers would not share the machine with those whom they attack
         watch = Watch(found)
         chosen = [
@@ -101,6 +105,7 @@ async def run(folder: Path, transport: Transport, only: str) -> tuple[list[dict[
             if only in f"{each.group} {each.by} {each.name}"
             and (each.everywhere or transport == "own")
         ]
+        say("honest callers begin")
         async with watch.running():
             for number, trial in enumerate(chosen, 1):
                 row = await _tried(found, watch, trial)
@@ -122,6 +127,7 @@ async def _tried(found: Target, watch: Watch, trial: Trial) -> dict[str, Any]:
     """Try an attack; again where honest callers were late, which other processes cause, too."""
     row = await _once(found, watch, trial)
     while row["how"] and row["outcome"] == "succeeded" and row["tries"] < _TRIES:
+        _progress.print(f"again: {_line(row)}")
         row = {**await _once(found, watch, trial), "tries": row["tries"] + 1}
     return row
 

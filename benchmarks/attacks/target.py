@@ -162,10 +162,12 @@ class Target:
 
 
 @asynccontextmanager
-async def target(folder: Path, transport: Transport) -> AsyncIterator[Target]:
-    """Run the suite while the block runs."""
+async def target(
+    folder: Path, transport: Transport, say: Callable[[str], object]
+) -> AsyncIterator[Target]:
+    """Run the suite while the block runs; `say` takes each step of its start."""
     models = folder / "models"
-    model_family.train(models, lambda _: None, list(VARIANTS))
+    model_family.train(models, say, list(VARIANTS))
     config = _written(folder, transport)
     key = ec.generate_private_key(ec.SECP256R1())
     public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
@@ -176,16 +178,18 @@ async def target(folder: Path, transport: Transport) -> AsyncIterator[Target]:
     found = load(config)
     for role, name in (("client", "victim"), ("client", "attacker"), ("client", "limited")):
         authority.issue(Identity(role, name), days=1)
-    suite = Suite(
-        [_evil(each) for each in programs(found, config) if "node-evil" not in each.name],
-        folder / "logs",
-    )
+    chosen = [_evil(each) for each in programs(found, config) if "node-evil" not in each.name]
+    suite = Suite(chosen, folder / "logs")
+    say(f"starting {len(chosen)} services")
     async with suite:
         async with asyncio.timeout(_READY_S):
             await until_answering(found.router.listen, found.identity("operator"))
         token = _token(key, "victim")
         made = Target(folder, config, found, authority, suite, transport, token, Digits(models))
-        yield await _settled(made)
+        say("waiting for the plan and its workers")
+        settled = await _settled(made)
+        say("ready")
+        yield settled
 
 
 def _written(folder: Path, transport: Transport) -> Path:
@@ -247,7 +251,8 @@ async def _settled(made: Target) -> Target:
         segments = {each.segment_id for each in instances if each.connected}
         return len(segments) > 1
 
-    await until(served, _READY_S)
+    if not await until(served, _READY_S):
+        raise TimeoutError(f"workers of two nodes did not serve within {_READY_S:.0f} s")
     async with dial(made.planner, made.operator) as channel:
         await PlannerServiceStub(channel).Pin(planner_pb2.PinRequest(), timeout=10.0)
     node = await made.node()

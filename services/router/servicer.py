@@ -26,6 +26,7 @@ from services.router.adapters.planner_client import ConfigDigests
 from services.router.adapters.region_routers import REGION
 from services.router.core.accounting.receipt_watchers import ReceiptWatchers
 from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.wire import read_head
 from services.router.frontend import messages, repository
 from services.router.frontend.streams import InferStream
 from services.router.runtime.engine import Engine
@@ -57,7 +58,7 @@ class InferenceServicer:
         client = partial(client_of, context, who)
         with self.engine.charged(client):
             answer = await self.engine.infer(
-                messages.read_request_head(request, self.settings.max_request_bytes),
+                read_head(request, self.settings.max_request_bytes),
                 request,
                 context.time_remaining(),
                 client=client,
@@ -70,9 +71,7 @@ class InferenceServicer:
         """Answer any number of requests, many at a time."""
         client = partial(client_of, context, caller())
         slots = asyncio.Semaphore(self.settings.max_stream_requests)
-        read = partial(
-            messages.read_request_head, max_request_bytes=self.settings.max_request_bytes
-        )
+        read = partial(read_head, max_bytes=self.settings.max_request_bytes)
         await InferStream(self.engine, read, context, client, slots).run(requests)
 
     # ---- all other calls -----------------------------------------------------------------------

@@ -120,9 +120,13 @@ class WorkerDevice:
         ready_s = max(before.idle_since_s, batch.arrived_s)
         started_s = min(now_s, ready_s)
         profiled = None if self._spec.costs is None else self._profiled(batch)
-        cost = self._begin(profiled, started_s)
+        charged = profiled if self._spec.charged else None
+        self._begin(charged, started_s)
+        cost = charged or _UNMETERED
         grant = self._counters.grant(self._spec.slot)
-        power_w, method = self._tariff(profiled, grant)
+        power_w, method = grant.busy_power_w, grant.method
+        if profiled is not None:
+            power_w, method = self._tariff(profiled, grant)
         try:
             outputs = await computing
         except BaseException:
@@ -151,27 +155,28 @@ class WorkerDevice:
         busy = 1 + self._counters.busy_among(others)
         return self._spec.costs.at(batch.items, busy, self._counters.clock_ratio)
 
-    def _begin(self, profiled: BatchCost | None, started_s: float) -> BatchCost:
-        """Mark the slot busy and return what the device will charge for the batch."""
-        if profiled is None or not self._spec.charged:
-            self._write(replace(self._slot, busy_since_s=started_s))
-            return _UNMETERED
+    def _begin(self, charged: BatchCost | None, started_s: float) -> None:
+        """Mark the slot busy.
+
+        Args:
+            charged: What the device will charge for the batch; None: nothing.
+            started_s: When it begins.
+        """
         self._write(
             replace(
                 self._slot,
                 busy_since_s=started_s,
-                power_w=profiled.power_w,
-                batch_energy_j=profiled.energy_j,
+                power_w=charged.power_w if charged else 0.0,
+                batch_energy_j=charged.energy_j if charged else 0.0,
             )
         )
-        return profiled
 
-    def _tariff(self, profiled: BatchCost | None, grant: Grant) -> tuple[float, str]:
+    def _tariff(self, profiled: BatchCost, grant: Grant) -> tuple[float, str]:
         """Return the active power that a batch is counted at, W, and how that was found.
 
         Where nothing was measured yet, the profile says it.
         """
-        if profiled is not None and (self._spec.charged or not grant.busy_power_w):
+        if self._spec.charged or not grant.busy_power_w:
             return profiled.power_w, "model"
         return grant.busy_power_w, grant.method
 

@@ -65,7 +65,15 @@ def enter(method: str, metadata: Metadata, *, may_begin: bool) -> OtelSpan | Non
     Returns:
         The span of the call, to be ended; None: not recorded.
     """
-    header, state = _read(metadata)
+    header, states = "", []
+    for key, value in metadata:
+        if key == "traceparent":
+            header = accept(str(value))
+        elif key == "tracestate":
+            states.append(str(value))
+    state = ",".join(states) if header else ""
+    if len(state) > _MAX_STATE_CHARS:
+        state = ""
     if not _recorders or not (header or may_begin):
         traceparent.set(header)
         tracestate.set(state)
@@ -114,15 +122,3 @@ def _bind(span: OtelSpan) -> OtelSpan:
     tracestate.set(span.tracestate)
     current.set(span)
     return span
-
-
-def _read(metadata: Metadata) -> tuple[str, str]:
-    """Return a valid traceparent and its tracestate, each "" if missing."""
-    header, states = "", []
-    for key, value in metadata:
-        if key == "traceparent":
-            header = accept(str(value))
-        elif key == "tracestate":
-            states.append(str(value))
-    state = ",".join(states)
-    return header, state if header and len(state) <= _MAX_STATE_CHARS else ""

@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
+from threadpoolctl import threadpool_limits
 
 from services.local.demo.digits import split
 
@@ -33,7 +34,10 @@ def build(name: str) -> bytes:
     with warnings.catch_warnings():
         # A fixed number of epochs is the recipe, and skl2onnx reads attributes on their way out.
         warnings.simplefilter("ignore")
-        pipeline.fit(split().training_images, split().training_labels)
+        # For matrices this small a second thread only waits for the first: on a busy machine, for
+        # minutes, as threads of OpenBLAS spin.
+        with threadpool_limits(limits=1):
+            pipeline.fit(split().training_images, split().training_labels)
         return _as_onnx(pipeline, classifier)
 
 

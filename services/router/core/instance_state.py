@@ -122,12 +122,6 @@ class InstanceState:
         return len(self.in_flight) < self.credits
 
     @property
-    def at_once(self) -> bool:
-        """True if a request given to it now does not wait for a running batch."""
-        held = len(self.in_flight)
-        return held < self.credits and not (held and self.in_batches)
-
-    @property
     def most(self) -> int:
         """Requests it may hold where no instance has a credit left: the next batch, too."""
         return 2 * self.credits if self.in_batches else self.credits

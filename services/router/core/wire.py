@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from services.kit import api_requests
-from services.kit.errors import InvalidArgument
+from services.kit.errors import InvalidArgument, ResourceExhausted
 from services.kit.protobuf_wire import BYTES, FIXED64, VARINT, fields, read_varint, varint
 
 # InferParameter: wire type by field number, and which are integers.
@@ -77,23 +77,28 @@ class Head:
         return remaining_s if self.timeout_s is None else min(remaining_s, self.timeout_s)
 
 
-def read_head(data: bytes) -> Head:
+def read_head(data: bytes, max_bytes: float = math.inf) -> Head:
     """Read the head of a serialized inference.ModelInferRequest.
 
+    Args:
+        data: The message.
+        max_bytes: Maximum size of a request, `router.max_request_bytes`.
+
     Raises:
+        ResourceExhausted: It is larger.
         InvalidArgument: The bytes are not such a message, the accuracy floor is no number >= 0, or
             timeout or priority is no integer >= 0.
     """
+    if len(data) > max_bytes:
+        raise _too_large(len(data), max_bytes)
     text = {1: "", 2: "", 3: ""}
     numbers: dict[str, float] = {"timeout": 0, "priority": 0, "max_tokens": 0}
     values = {ACCURACY_FLOOR: b"", WAIT_UNTIL: b""}
     try:
         for number, kind, start, end in fields(data, 0, len(data)):
-            if kind != BYTES:
-                continue
-            if number in text:
+            if kind == BYTES and number in text:
                 text[number] = data[start:end].decode()
-            elif number == 4:
+            elif kind == BYTES and number == 4:
                 key, parameter = _entry_of(data, start, end)
                 if key in numbers:
                     numbers[key] = _number(parameter) if parameter else 0
@@ -128,6 +133,13 @@ def read_head(data: bytes) -> Head:
         max(max_tokens, 0) if isinstance(max_tokens, int) else 0,
         deferrable=wait_until_s is not None,
         wait_until_s=wait_until_s,
+    )
+
+
+def _too_large(size_bytes: int, max_bytes: float) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"the request has {size_bytes} bytes; router.max_request_bytes allows {max_bytes}",
+        reason="REQUEST_TOO_LARGE",
     )
 
 

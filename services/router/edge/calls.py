@@ -17,8 +17,7 @@ from services.kit.rpc.access import valid_until
 from services.kit.rpc.client_identity import client_of
 from services.router.core.accounting.receipts import Answer
 from services.router.core.model import ResponseReceiver
-from services.router.core.wire import Head, time_s
-from services.router.frontend import messages
+from services.router.core.wire import Head, read_head, time_s
 from services.router.runtime.engine import Engine
 
 TIMEOUT: Final = "cinquefoil-timeout-s"
@@ -78,7 +77,7 @@ class Calls:
         Raises:
             ServiceError: As `Engine.infer`, the request is wrong, or the caller's identity expires.
         """
-        head = _timed(messages.read_request_head(body, self.max_request_bytes), request)
+        head = _timed(read_head(body, self.max_request_bytes), request)
         if seen is not _NOTHING or request.path == LINES:
             head = replace(
                 head,

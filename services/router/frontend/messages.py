@@ -2,12 +2,10 @@
 
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2 as config_pb
-from services.kit.errors import ResourceExhausted
 from services.router.core.accounting.counters import Durations
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model_registry import VERSION
-from services.router.core.wire import Head, read_head
 from services.router.core.worker_port import Hello
 
 EXTENSIONS = (
@@ -30,22 +28,6 @@ def transport_limit(max_request_bytes: int) -> int:
     Up to here the router reads requests that are too large, to name it.
     """
     return min(2 * max_request_bytes + 2**20, _MAX_MESSAGE_BYTES)
-
-
-def read_request_head(request: bytes, max_request_bytes: int) -> Head:
-    """Read what routing needs of a serialized ModelInferRequest.
-
-    Raises:
-        ResourceExhausted: It is too large.
-        InvalidArgument: It is malformed.
-    """
-    if len(request) > max_request_bytes:
-        raise ResourceExhausted(
-            f"the request has {len(request)} bytes; router.max_request_bytes allows"
-            f" {max_request_bytes}",
-            reason="REQUEST_TOO_LARGE",
-        )
-    return read_head(request)
 
 
 def metadata(model: str, hello: Hello) -> pb.ModelMetadataResponse:

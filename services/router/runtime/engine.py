@@ -5,19 +5,13 @@ method here waits except `infer` and `drain`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 from services.kit.clock import Clock
 from services.kit.config import WaitingRules
-from services.kit.errors import (
-    DeadlineExceeded,
-    InvalidArgument,
-    ResourceExhausted,
-    ServiceError,
-    Unavailable,
-)
+from services.kit.errors import ServiceError, Unavailable
 from services.kit.telemetry import logs, tracing
 from services.router.core.accounting.account import Account, Ended
 from services.router.core.accounting.counters import MAX_SECONDS
@@ -25,21 +19,26 @@ from services.router.core.accounting.receipts import Answer
 from services.router.core.deferrable.release import ReleasePlan
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.model import ModelRoutes, Request, ResponseReceiver, RoutingTable
+from services.router.core.model import (
+    InstanceId,
+    ModelRoutes,
+    Request,
+    ResponseReceiver,
+    RoutingTable,
+)
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
 from services.router.core.quotas import Quotas
-from services.router.core.wire import WAIT_UNTIL, Head
+from services.router.core.wire import Head
 from services.router.core.worker_port import Hello, Result
 from services.router.runtime.deadline_timer import DeadlineTimer
 from services.router.runtime.decision_executor import Connect, DecisionExecutor
+from services.router.runtime.deferrable_calls import DeferrableCalls
 
 _log = logs.get("router")
 
 _HELLO_RETRY_S = 1.0
 _FREE = nullcontext()
-_LONGEST_WAIT_S = 7 * 86_400.0
-_FULL_RETRY_S = 1.0
 
 
 class LengthPort(Protocol):
@@ -129,15 +128,14 @@ class Engine:
         self._clock = clock
         self._default_timeout_s = default_timeout_s
         self._quotas = quotas
-        self._waiting = waiting or WaitingRules()
-        self._deferrable = 0
+        self._deferrable = DeferrableCalls(waiting or WaitingRules(), quotas, clock)
         self.forwards = forwards
         self._report_soon = report_soon
         self._deadlines = DeadlineTimer(self._expire)
         self._epoch_s = clock.now().timestamp() - clock.monotonic()
         self._second = int(clock.now().timestamp()) + 1  # the first that is not reported
 
-    async def infer(  # noqa: PLR0913, PLR0917 - what is known of a request
+    def infer(  # noqa: PLR0913, PLR0917 - what is known of a request
         self,
         head: Head,
         body: bytes,
@@ -145,42 +143,54 @@ class Engine:
         receiver: ResponseReceiver | None = None,
         client: Callable[[], str] | None = None,
         region: str = "",
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """Return the answer to a request; arguments and errors as of `_infer`.
 
         `region` is the peer region that forwarded it: a forwarded request is never forwarded.
         """
-        if self.forwards is not None and not head.deferrable:
-            if region:
-                self.forwards.received(region, head.model_name)
-            elif receiver is None and not head.adapter and head.only is None:
-                began_s = self._clock.monotonic()
-                answer = await self._forwarded(self.forwards, head, body, remaining_s, client)
-                if answer is not None:
-                    return answer
-                if remaining_s is not None:
-                    remaining_s -= self._clock.monotonic() - began_s
-        if not head.deferrable:
-            return await self._infer(head, body, remaining_s, receiver, client)
-        with self._deferred(head, client):
+        if head.deferrable:
+            return self._infer_deferrable(head, body, remaining_s, receiver, client)
+        if self.forwards is None:
+            return self._infer(head, body, remaining_s, receiver, client)
+        if region:
+            self.forwards.received(region, head.model_name)
+        elif receiver is None and not head.adapter and head.only is None:
+            return self._infer_in_regions(self.forwards, head, body, remaining_s, client)
+        return self._infer(head, body, remaining_s, receiver, client)
+
+    async def _infer_deferrable(
+        self,
+        head: Head,
+        body: bytes,
+        remaining_s: float | None,
+        receiver: ResponseReceiver | None,
+        client: Callable[[], str] | None,
+    ) -> Answer:
+        """Return the answer to a request that can wait."""
+        with self._deferrable.counted(head, client):
             return await self._infer(head, body, remaining_s, receiver, client)
 
-    async def _forwarded(
+    async def _infer_in_regions(
         self,
         forwards: ForwardPort,
         head: Head,
         body: bytes,
         remaining_s: float | None,
         client: Callable[[], str] | None,
-    ) -> Answer | None:
-        """Return a peer region's answer; None: this region answers, as for a request of its own."""
+    ) -> Answer:
+        """Return a peer region's answer, or else this one's."""
+        began_s = self._clock.monotonic()
         dispatcher = self.registry.model(head.model_name, head.model_version)
-        limit_s = self._limit_s(head, dispatcher, remaining_s)
+        default_s = dispatcher.limits.default_deadline_s or self._default_timeout_s
+        limit_s = head.limit_s(remaining_s, default_s)
         answer = await forwards.forward(head, body, limit_s, client)
+        now_s = self._clock.monotonic()
         if answer is not None:  # own demand: the plan keeps room for it to come home
-            stats = self._executor.accounts[head.model_name].stats
-            stats.arrive(int(self._clock.monotonic() + self._epoch_s))
-        return answer
+            self._executor.accounts[head.model_name].stats.arrive(int(now_s + self._epoch_s))
+            return answer
+        if remaining_s is not None:
+            remaining_s -= now_s - began_s
+        return await self._infer(head, body, remaining_s, None, client)
 
     async def _infer(
         self,
@@ -205,7 +215,11 @@ class Engine:
         dispatcher = self.registry.model(head.model_name, head.model_version)
         account = self._executor.accounts[head.model_name]
         now_s = self._clock.monotonic()
-        limit_s = self._limit_s(head, dispatcher, remaining_s)
+        if head.deferrable:
+            limit_s = self._deferrable.limit_s(head, remaining_s)
+        else:
+            default_s = dispatcher.limits.default_deadline_s or self._default_timeout_s
+            limit_s = head.limit_s(remaining_s, default_s)
         request = Request(
             next(self._executor.numbers),
             head.model_name,
@@ -224,10 +238,8 @@ class Engine:
             head.deferrable,
         )
         pending = PendingRequest(request, receiver=receiver)
-        if head.adapter:
-            pending.refusals = dispatcher.without_adapter(head.adapter)
-        if head.only is not None:
-            pending.refusals = dispatcher.outside(head.only)
+        if head.adapter or head.only is not None:
+            pending.refusals = _refusals(head, dispatcher)
         if not head.deferrable:
             account.stats.arrive(int(now_s + self._epoch_s))
         result = None
@@ -245,66 +257,16 @@ class Engine:
             account.failure(pending, error.status, self._clock.monotonic())
             raise self.registry.explained(dispatcher, error) from None
         except asyncio.CancelledError:
-            self._decide(dispatcher, pending, Dispatcher.cancel)
-            if not future.cancelled():  # the answer came together with the end
-                self._executor.count_unclaimed(request.model, future.result())
-            now_s = self._clock.monotonic()
-            late = now_s >= request.deadline_s
-            account.failure(pending, "DEADLINE_EXCEEDED" if late else "CANCELLED", now_s)
+            self._cancel(dispatcher, pending, future)
             raise
         finally:
-            self._close(request.number)
+            self._callers.pop(request.number, None)
+            if self.closing.is_set() and not self._callers:
+                self._empty.set()
             if self._lengths is not None:
                 self._lengths.end(pending, result)
             self._deadlines.drop(request.deadline_s, request.number)
         return account.answer(pending, ended)
-
-    def _limit_s(self, head: Head, dispatcher: Dispatcher, remaining_s: float | None) -> float:
-        """Return the time limit of a request, s.
-
-        Raises:
-            DeadlineExceeded: Its `wait_until` has passed.
-            InvalidArgument: It is too far ahead.
-        """
-        if not head.deferrable:
-            default_s = dispatcher.limits.default_deadline_s or self._default_timeout_s
-            return head.limit_s(remaining_s, default_s)
-        limit_s = self._waiting.timeout_s
-        if head.wait_until_s is not None:
-            limit_s = head.wait_until_s - self._clock.now().timestamp()
-        if limit_s <= 0:
-            raise DeadlineExceeded(
-                f"{WAIT_UNTIL} passed {-limit_s:.0f} s ago", reason="WAIT_UNTIL", field=WAIT_UNTIL
-            )
-        if limit_s > _LONGEST_WAIT_S:
-            days = _LONGEST_WAIT_S / 86_400
-            raise InvalidArgument.at(WAIT_UNTIL, f"must be within the next {days:g} days")
-        return min(head.limit_s(remaining_s, limit_s), limit_s)
-
-    @contextmanager
-    def _deferred(self, head: Head, client: Callable[[], str] | None) -> Iterator[None]:
-        """Count a request that can wait, apart from all others, while the block runs.
-
-        Raises:
-            ResourceExhausted: There are as many as may be, or the client's quota is used up.
-        """
-        if self._deferrable >= self._waiting.max_requests:
-            raise ResourceExhausted(
-                f"{self._deferrable} requests that can wait are here, and"
-                " router.waiting.max_requests allows no more",
-                reason="WAITING_FULL",
-                retry_after_s=_FULL_RETRY_S,
-            )
-        quota: AbstractContextManager[None] = _FREE
-        if self._quotas is not None and client is not None:
-            count = self._quotas.charged_apart if head.one_of_many else self._quotas.deferred
-            quota = count(client(), self._clock.monotonic())
-        self._deferrable += 1
-        try:
-            with quota:
-                yield
-        finally:
-            self._deferrable -= 1
 
     def roll_seconds(self) -> range:
         """Return the seconds of the wall clock that ended since the last call, the latest only."""
@@ -377,14 +339,14 @@ class Engine:
         loop = asyncio.get_running_loop()
         future = self._callers[pending.request.number] = loop.create_future()
         self._executor.execute(dispatcher.offer(pending))
-        waiting = dispatcher.queue_depth + len(dispatcher.filler.queue)
-        if not dispatcher.routes.instances and waiting == 1:
-            self._report_soon()
+        if not dispatcher.routes.instances:
+            waiting = dispatcher.queue_depth + len(dispatcher.filler.queue)
+            if waiting == 1:
+                self._report_soon()
         if self._lengths is not None and dispatcher.uses_length(pending):
             self._lengths.request_prediction(dispatcher, pending)
-        second_after_s = dispatcher.second_after_s
-        if second_after_s is not None and not pending.request.deferrable:
-            loop.call_later(second_after_s, self._hedge, dispatcher, pending)
+        if dispatcher.hedges and not pending.request.deferrable:
+            loop.call_later(dispatcher.second_after_s or 0.0, self._hedge, dispatcher, pending)
         return future
 
     def _end(self, number: int, ended: Ended) -> bool:
@@ -395,11 +357,17 @@ class Engine:
         future.set_result(ended)
         return True
 
-    def _close(self, number: int) -> None:
-        """Forget a caller that was answered or has gone."""
-        self._callers.pop(number, None)
-        if self.closing.is_set() and not self._callers:
-            self._empty.set()
+    def _cancel(
+        self, dispatcher: Dispatcher, pending: PendingRequest, future: asyncio.Future[Ended]
+    ) -> None:
+        """End a request whose caller has gone, and count it."""
+        model, now_s = pending.request.model, self._clock.monotonic()
+        self._decide(dispatcher, pending, Dispatcher.cancel)
+        if not future.cancelled():  # the answer came together with the end
+            self._executor.count_unclaimed(model, future.result())
+        late = now_s >= pending.request.deadline_s
+        status = "DEADLINE_EXCEEDED" if late else "CANCELLED"
+        self._executor.accounts[model].failure(pending, status, now_s)
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
         """Hedge a request with a second worker, or try again; nothing happens if it has ended."""
@@ -424,6 +392,13 @@ class Engine:
             return
         self._executor.execute(decide(self.registry.holding(current) or dispatcher, current))
         self._executor.execute(self.registry.settle(pending.request.model, self._clock.monotonic()))
+
+
+def _refusals(head: Head, dispatcher: Dispatcher) -> Mapping[InstanceId, ServiceError]:
+    """Return why instances may not answer a request that leaves not all of them."""
+    if head.only is not None:
+        return dispatcher.outside(head.only)
+    return dispatcher.without_adapter(head.adapter)
 
 
 def shutting_down() -> Unavailable:

@@ -4,9 +4,9 @@ from typing import Final
 
 from benchmarks import request_path
 
-CALLS: Final = 220
-RETURNS: Final = 86
-MODULES: Final = 59
+CALLS: Final = 200
+RETURNS: Final = 70
+MODULES: Final = 53
 _MARGIN: Final = 1.05
 
 

@@ -84,9 +84,13 @@ class SharedDevice(WorkerDevice):
     def _begin_stretch(self, now_s: float) -> None:
         decoded = len(self._shares)
         profiled = self._profiled(Batch(decoded, decoded, now_s))
-        self._power_w, self._method = self._tariff(profiled, self._counters.grant(self._spec.slot))
+        grant = self._counters.grant(self._spec.slot)
+        self._power_w, self._method = grant.busy_power_w, grant.method
+        if profiled is not None:
+            self._power_w, self._method = self._tariff(profiled, grant)
         self._since_s = now_s
-        self._begin(profiled and BatchCost(_DEAD_S, self._power_w * _DEAD_S), now_s)
+        charged = profiled is not None and self._spec.charged
+        self._begin(BatchCost(_DEAD_S, self._power_w * _DEAD_S) if charged else None, now_s)
 
     def _end_stretch(self, now_s: float, requests: int = 0) -> None:
         length_s = max(now_s - self._since_s, 0.0)

@@ -30,12 +30,6 @@ class Answer(NamedTuple):
     trailers: Trailers
 
 
-def carbon_gco2e(instance: Instance, energy_j: float, intensity: Intensity) -> float | None:
-    """Price energy where it was used, PUE included; None where the intensity is not known."""
-    known = intensity(instance.zone)
-    return None if known is None else energy_j / J_PER_KWH * known * instance.pue
-
-
 class Carbon(NamedTuple):
     """Carbon of a request, gCO2e.
 
@@ -49,10 +43,12 @@ class Carbon(NamedTuple):
 
 
 def priced(instance: Instance, cost: Cost, intensity: Intensity) -> Carbon | None:
-    """Return the carbon of a cost; None: the intensity is not known."""
-    active = carbon_gco2e(instance, cost.energy_j, intensity)
-    total = carbon_gco2e(instance, cost.energy_j + cost.idle_energy_j, intensity)
-    return None if active is None or total is None else Carbon(active, total)
+    """Return the carbon of a cost where it was used, PUE included; None: no intensity is known."""
+    known = intensity(instance.zone)
+    if known is None:
+        return None
+    g_per_j = known * instance.pue / J_PER_KWH
+    return Carbon(g_per_j * cost.energy_j, g_per_j * (cost.energy_j + cost.idle_energy_j))
 
 
 _ENERGY, _IDLE, _CARBON, _TOTAL = map(

@@ -40,19 +40,23 @@ class _Kind:
 
 
 class Kinds:
-    """The kinds of one model's instances; false: there is one only, or none that runs batches."""
+    """The kinds of one model's instances.
+
+    Attributes:
+        kinds: By what distinguishes them; empty: there is one only, or none that runs batches.
+    """
 
     def __init__(self) -> None:
-        self._kinds: dict[_Key, _Kind] = {}
+        self.kinds: dict[_Key, _Kind] = {}
 
     def arrange(self, states: Sequence[InstanceState]) -> None:
         """Sort instances into kinds; what a kind is owed stays."""
-        before = self._kinds
+        before = self.kinds
         found = grouped((_key(state), state) for state in states)
         if len(found) < 2 or not any(state.in_batches for state in states):
             found = {}
         total = sum(state.share for state in states) or 1.0
-        self._kinds = {
+        self.kinds = {
             key: _Kind(
                 tuple(alike),
                 sum(state.share for state in alike) / total,
@@ -61,16 +65,13 @@ class Kinds:
             for key, alike in found.items()
         }
 
-    def __bool__(self) -> bool:
-        return bool(self._kinds)
-
     def next(self) -> tuple[InstanceState, ...]:
         """Return the instances of the kind whose turn it is; empty: none has room.
 
         Smooth weighted round robin over all kinds; the turn of one without room goes to the one
         that is owed most, and is repaid later.
         """
-        kinds = self._kinds.values()
+        kinds = self.kinds.values()
         best = max(
             (kind for kind in kinds if kind.has_room),
             key=lambda kind: kind.owed + kind.share,

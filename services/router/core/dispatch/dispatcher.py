@@ -252,9 +252,7 @@ class Dispatcher(Hedging):
         state.used_at = next(self._pool.ticks)
         decisions: list[Decision] = []
         if refusal is not None:
-            if not state.draining:
-                self._pool.refuse(state, pending, refusal, now_s)
-            decisions = self._return(pending, state)
+            decisions = self._refused(state, pending, refusal)
         elif not pending.takes_answer(instance):
             pending.lose(instance)
         elif not pending.ended:
@@ -265,7 +263,11 @@ class Dispatcher(Hedging):
                 decisions += self._withdraw(pending, answered_by=instance)
             elif pending.length_decile is not None:
                 self._shortest_first.learn(pending, now_s, self._pool.slots)
-        decisions += self._assign_waiting() if self._waiting.depth else self._fill()
+        waiting = self._waiting
+        if waiting.queue.places or waiting.choosy.places or waiting.returned.places:
+            decisions += self._assign_waiting()
+        elif self.filler.queue.places:
+            decisions += self._fill()
         if state.leaving:
             decisions += self._leave(state)
         return decisions
@@ -400,6 +402,14 @@ class Dispatcher(Hedging):
             else:
                 decisions.append(fail(pending, error))
         return [*decisions, *(self._expel() if self._retired else self._end_hopeless())]
+
+    def _refused(
+        self, state: InstanceState, pending: PendingRequest, refusal: ServiceError
+    ) -> list[Decision]:
+        """Take a request back that an instance did not try."""
+        if not state.draining:
+            self._pool.refuse(state, pending, refusal, self.now_s)
+        return self._return(pending, state)
 
     def _take_back(self, pending: PendingRequest) -> None:
         """Queue a request that was begun, or that no instance has answered."""

@@ -24,6 +24,9 @@ class Hedging(Assignment):
     Where a loss must be survived, an instance is silent once it holds a request that is older than
     the objective, and has answered nothing for as long as it usually takes. No request waits for
     silent instances alone; never do more than two have it.
+
+    Attributes:
+        hedges: A request may go to a second instance: `second_after_s` says when.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Hedging(Assignment):
     ) -> None:
         super().__init__(routes, limits, byte_budget, carbon, bounds)
         self._budget = RetryBudget(limits)
+        self.hedges = limits.hedge_after_s is not None or limits.survives
 
     @property
     def second_after_s(self) -> float | None:
@@ -130,6 +134,6 @@ class Hedging(Assignment):
 
     def _hear(self, state: InstanceState, now_s: float) -> None:
         """Note a sign of life of an instance."""
-        self._see(now_s)
-        state.heard_s = self.now_s
-        self.silence.end(state.instance.id)
+        state.heard_s = self.now_s = max(self.now_s, now_s)
+        if self.silence.since_s:
+            self.silence.end(state.instance.id)

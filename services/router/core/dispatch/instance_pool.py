@@ -183,7 +183,12 @@ class InstancePool:
         """
         states = self._candidates(pending, in_turn=not hedge)
         in_turn = self._choose is by_shares and not hedge
-        free = [state for state in states if (state.at_once if in_turn else state.free)]
+        free = [  # in turn: that would not wait for a running batch
+            state
+            for state in states
+            if len(state.in_flight) < state.credits
+            and not (in_turn and state.in_batches and state.in_flight)
+        ]
         if not (free or hedge):
             free = [state for state in states if len(state.in_flight) < state.most]
         if self._kv_bounded:
@@ -193,7 +198,7 @@ class InstancePool:
             free = list(likeliest(free, holders, silent_since_s))
         if len(free) < 2:
             return free[0] if free else None
-        if self.silence:
+        if self.silence.since_s:
             free = list(self.silence.without_suspects(free))
         free = self.calm(free, now_s)
         if self.by_prefix and pending.prefix():
@@ -213,9 +218,9 @@ class InstancePool:
         states: Sequence[InstanceState] = self.eligible
         if pending.refusals or pending.request.accuracy_floor:
             states = _suitable(self.eligible, pending) or _suitable(self._working, pending)
-        elif self._kinds and in_turn and not pending.deaths and not self.silence:
+        elif self._kinds.kinds and in_turn and not (pending.deaths or self.silence.since_s):
             states = self._kinds.next()
-        if self.silence:
+        if self.silence.since_s:
             states = self.silence.others(states)
         if pending.attempts:  # one that it was withdrawn from still has it
             number = pending.request.number

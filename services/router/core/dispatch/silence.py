@@ -11,35 +11,32 @@ _TOGETHER: Final = 2  # silent instances of one machine that make its others sus
 
 
 class Silence:
-    """The instances that answer nothing; false: there is none.
+    """The instances that answer nothing.
 
     A machine that is cut off takes all of its instances along. Once two of one machine are silent,
     its others are suspects until they answer: requests go to other machines first.
+
+    Attributes:
+        since_s: Since when each is silent, monotonic s; empty: none is.
     """
 
     def __init__(self) -> None:
-        self._since_s: dict[InstanceId, float] = {}
+        self.since_s: dict[InstanceId, float] = {}
         self._machines: dict[str, float] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._since_s)
-
-    def __contains__(self, instance: InstanceId) -> bool:
-        return instance in self._since_s
 
     def begin(self, state: InstanceState, since_s: float) -> None:
         """Note that an instance has answered nothing since a time, for too long."""
-        self._since_s.setdefault(state.instance.id, since_s)
+        self.since_s.setdefault(state.instance.id, since_s)
         self._count()
 
     def end(self, instance: InstanceId) -> None:
         """Note a sign of life of an instance, or its end."""
-        if self._since_s.pop(instance, None) is not None:
+        if self.since_s.pop(instance, None) is not None:
             self._count()
 
     def others(self, states: Sequence[InstanceState]) -> Sequence[InstanceState]:
         """Return the instances that are not silent; all of them are: all."""
-        return _preferred(states, lambda each: each.instance.id not in self._since_s)
+        return _preferred(states, lambda each: each.instance.id not in self.since_s)
 
     def without_suspects(self, states: Sequence[InstanceState]) -> Sequence[InstanceState]:
         """Return the instances without suspects; all of them are suspects: all."""
@@ -50,10 +47,10 @@ class Silence:
         return since_s is not None and state.heard_s <= since_s
 
     def _count(self) -> None:
-        silent = Counter(_machine(each) for each in self._since_s)
+        silent = Counter(_machine(each) for each in self.since_s)
         self._machines = {
             _machine(each): since_s
-            for each, since_s in sorted(self._since_s.items(), key=lambda item: item[1])
+            for each, since_s in sorted(self.since_s.items(), key=lambda item: item[1])
             if silent[_machine(each)] >= _TOGETHER
         }
 

@@ -11,7 +11,6 @@ from services.kit.request_cost import Cost, Usage
 from services.router.core.accounting.receipts import (
     Carbon,
     Receipts,
-    carbon_gco2e,
     cost_trailers,
     priced,
 )
@@ -37,19 +36,18 @@ def read(data: bytes) -> dict[str, object]:
 def test_carbon_is_energy_times_intensity_times_pue(
     energy_j: float, intensity: float, method: str
 ) -> None:
-    carbon = carbon_gco2e(INSTANCE, energy_j, {"US-CAL": intensity}.get)
-
-    assert carbon == energy_j / 3.6e6 * intensity * 1.2
     given = cost(energy_j, method)
     both = priced(INSTANCE, given, {"US-CAL": intensity}.get)
     assert both is not None
-    assert both == (carbon, (energy_j + given.idle_energy_j) / 3.6e6 * intensity * 1.2)
+    assert both.active == pytest.approx(energy_j / 3.6e6 * intensity * 1.2)
+    total_j = energy_j + given.idle_energy_j
+    assert both.total == pytest.approx(total_j / 3.6e6 * intensity * 1.2)
     assert read(RECEIPTS.add(b"", given, both).body) == {
         "model_variant": "small",
         "accuracy": 0.9,
         "energy_j": energy_j,
         "energy_idle_j": 9.0,
-        "carbon_gco2e": carbon,
+        "carbon_gco2e": both.active,
         "carbon_total_gco2e": both.total,
         "energy_method": method,
     }

@@ -163,7 +163,7 @@ class AnyOrder(RuleBasedStateMachine):
             return {k for k in keys if k not in refusals and may_take(self.table[k], pending)}
 
         found = fit(self.eligible()) or fit(self.takers())
-        speaking = {key for key in found if key not in self.core.silence} or found
+        speaking = {key for key in found if key not in self.core.silence.since_s} or found
         return {key for key in speaking if pending.request.number not in self.held[key]}
 
     def takers(self) -> set[InstanceId]:
