@@ -70,12 +70,18 @@ async def seen(target: Target) -> Seen:
     fleet, status = await target.fleet(), await target.router_status()
     node = next(each for each in fleet.nodes if each.node.name == "node-0")
     instances = [each for model in status.models for each in model.instances]
+    segments = sorted(each.spec.segment_id for each in node.node.segments)
     return Seen(
         {
             "connection of node-0": node.connected,
             "GPUs of node-0": sorted(each.uuid for each in node.node.gpus),
-            "segments of node-0": sorted(each.spec.segment_id for each in node.node.segments),
-            "routes": sorted((each.segment_id, each.endpoint) for each in instances),
+            "segments of node-0": segments,
+            # Workers that lied are replaced, as no router reaches them: those of their own node.
+            "routes to node-0": sorted(
+                (each.segment_id, each.endpoint)
+                for each in instances
+                if each.segment_id in segments
+            ),
             "models": sorted(each.model for each in status.models),
             "link to node-0": any(
                 each.connected for each in instances if each.segment_id == target.segment

@@ -56,6 +56,6 @@ def test_a_kind_without_room_is_passed_over_and_repaid() -> None:
 def test_one_kind_or_single_requests_take_no_turns() -> None:
     kinds = Kinds()
     kinds.arrange([state("a", "small", 0.5), state("b", "small", 0.5)])
-    assert not kinds
+    assert not kinds.kinds
     kinds.arrange([state("a", "small", 0.5, credits_=1), state("b", "large", 0.5, credits_=1)])
-    assert not kinds
+    assert not kinds.kinds
