@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 import structlog
+import typer.main
 import typer.testing
 import yaml
 from hypothesis import HealthCheck, Phase, settings
-from typer.main import get_command
 
 from services.kit import net
 from services.kit.config import Deployment
@@ -74,7 +74,7 @@ structlog.configure(
 )
 
 # A command is the same each time that it is invoked; to build all of them takes 50 ms.
-typer.testing._get_command = cache(get_command)  # type: ignore[attr-defined]
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 Deploy = Callable[[Mapping[str, Any]], Deployment]
 

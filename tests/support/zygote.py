@@ -46,7 +46,7 @@ COMMANDS: Final = "services.cli"
 TESTS: Final = "pytest"
 READER: Final = "services.kit.process.confined_child"
 OF_WORKERS: Final = ("services.gpuagent.worker.app",)
-SERVICES: Final = ("carbon", "gpuagent", "planner", "predictor", "router")
+SERVICES: Final = ("batch", "carbon", "gpuagent", "planner", "predictor", "router")
 OF_SERVICES: Final = (
     *OF_WORKERS,
     "services.cli.commands.serve",

@@ -1,8 +1,6 @@
-"""SIGHUP of `cinquefoil up`: all services read the file again; a terminal that closes ends it."""
+"""SIGHUP of `cinquefoil up`: all services read the file again."""
 
 import asyncio
-import os
-import pty
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -58,27 +56,23 @@ async def _until(true: Callable[[], bool], wait_s: float = 60.0) -> None:
 
 
 @asynccontextmanager
-async def _up(
-    config: Path, logs: Path, *, terminal: bool
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, Path]]:
-    """Run `up`; give its process, its terminal's other end, and its output once it serves."""
-    output, (master, slave) = logs.parent / "output", pty.openpty()
-    word = "import os, sys; os.setsid(); "
-    word += "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); " if terminal else ""
-    word += "os.execv(sys.executable, [sys.executable, '-m', 'services.cli', *sys.argv[1:]])"
+async def _up(config: Path, logs: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Path]]:
+    """Run `up` without a terminal; give its process and its output once it serves."""
+    output = logs.parent / "output"
     with output.open("w") as file:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", word, "up", "--config", str(config), "--logs", str(logs)),
-            stdin=slave if terminal else asyncio.subprocess.DEVNULL,
+            *(sys.executable, "-m", "services.cli", "up"),
+            *("--config", str(config), "--logs", str(logs)),
+            stdin=asyncio.subprocess.DEVNULL,
             stdout=file,
             stderr=asyncio.subprocess.STDOUT,
             cwd=ROOT,
+            start_new_session=True,
         )
-    os.close(slave)
     try:
         await _until(lambda: "Serving" in output.read_text() or process.returncode is not None)
         assert process.returncode is None, output.read_text()
-        yield process, master, output
+        yield process, output
     finally:
         if process.returncode is None:
             process.terminate()
@@ -97,8 +91,7 @@ async def test_a_hangup_reloads_every_service_and_ends_none(tmp_path: Path, mode
     """
     config, logs = _deployment(tmp_path, model), tmp_path / "logs"
     good = config.read_text()
-    async with _up(config, logs, terminal=False) as (process, terminal, output):
-        os.close(terminal)
+    async with _up(config, logs) as (process, output):
         services = {each.pid for each in psutil.Process(process.pid).children()}
         for count in (1, 2):
             config.write_text(f"{good}log_level: debug\n" if count == 1 else good)
@@ -110,18 +103,3 @@ async def test_a_hangup_reloads_every_service_and_ends_none(tmp_path: Path, mode
         assert {each.pid for each in psutil.Process(process.pid).children()} == services
         assert process.returncode is None
         assert "Reloading" in output.read_text()
-
-
-async def test_a_closed_terminal_ends_the_suite_and_leaves_no_process(
-    tmp_path: Path, model: Path
-) -> None:
-    config, logs = _deployment(tmp_path, model), tmp_path / "logs"
-    async with _up(config, logs, terminal=True) as (process, terminal, _):
-        process.send_signal(signal.SIGHUP)  # a terminal that is there is no reason to end
-        await _until(lambda: set(_reloads(logs).values()) == {1})
-        services = psutil.Process(process.pid).children()
-        os.close(terminal)
-        await asyncio.wait_for(process.wait(), 60)
-    gone, alive = psutil.wait_procs(services, 5)
-    assert len(gone) == len(services) > 0
-    assert not alive

@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -13,9 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
+from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.proxies import VARIABLES
-from tests.support.paths import ROOT
+from services.local.up.health import until_answering
+from services.local.up.suite import Suite
+from tests.support.cli.fake_services import cinquefoil
 from tests.system.test_pipeline import config, digits_models, whole
 
 __all__ = ["config", "digits_models", "whole"]
@@ -32,9 +32,9 @@ def console(config: Path) -> str:
     return address
 
 
-@asynccontextmanager
-async def proxied() -> AsyncIterator[tuple[dict[str, str], list[str]]]:
-    """Yield an environment whose every proxy is a server that never answers, and its callers."""
+@pytest.fixture
+async def callers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[str]]:
+    """The environment's every proxy is a server that never answers; what it was sent."""
     callers: list[str] = []
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,51 +44,34 @@ async def proxied() -> AsyncIterator[tuple[dict[str, str], list[str]]]:
 
     async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
         at = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        named = {name: at for each in VARIABLES for name in (each, each.upper())}
-        rest = {k: v for k, v in os.environ.items() if k.lower() != "no_proxy"}
-        yield rest | named, callers
+        for each in VARIABLES:
+            monkeypatch.setenv(each, at)
+            monkeypatch.setenv(each.upper(), at)
+        for each in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(each, raising=False)
+        yield callers
 
 
-async def start(environment: dict[str, str], *words: object) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.cli", *map(str, words)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=ROOT,
-        env=environment,
-    )
-
-
-async def said(environment: dict[str, str], *words: object) -> str:
+async def said(*words: str | Path) -> str:
     """Return what a command prints; it must succeed."""
-    process = await start(environment, *words)
-    output, _ = await process.communicate()
-    assert process.returncode == 0, (words, output.decode())
-    return output.decode()
+    ended = await cinquefoil(*words)
+    assert ended.status == 0, (words, ended.err)
+    return ended.out
 
 
 async def test_the_suite_and_its_commands_call_one_another_directly(
-    config: Path, console: str, tmp_path: Path
+    callers: list[str], config: Path, console: str, tmp_path: Path
 ) -> None:
-    """`up`, its agents, workers and pipelines, every kind of command, and the console's pages."""
+    """Services, agents, workers and pipelines, every kind of command, and the console's pages."""
     np.savez(tmp_path / "image.npz", image=np.ones((1, 64), np.float32))
-    async with proxied() as (environment, callers):
-        up = await start(environment, "up", "-c", config, "--logs", tmp_path / "logs")
-        assert up.stdout is not None
-        try:
-            printed = ""
-            while "In a browser" not in printed:
-                printed = (await up.stdout.readline()).decode()
-                assert printed, "up ended"
-            at = ("-c", config)
-            infer = ("infer", "digits", "--input", tmp_path / "image.npz", "--json", *at)
-            answer = json.loads(await said(environment, *infer))
-            for words in ("status", "plan show", "health router", "nodes list", "models list"):
-                assert await said(environment, *words.split(), *at)
-            assert await status_of(f"http://{console}/") == 200
-        finally:
-            up.terminate()
-            await up.communicate()
+    deployment = load(config)
+    async with Suite.of(config, tmp_path / "logs", with_console=True):
+        await until_answering(deployment.router.dial, None)
+        infer = ("infer", "digits", "--input", tmp_path / "image.npz", "--json")
+        answer = json.loads(await said(*infer, "-c", config))
+        for words in ("status", "plan show", "health router", "nodes list", "models list"):
+            assert await said(*words.split(), "-c", config)
+        assert await status_of(f"http://{console}/") == 200
 
     assert answer["parameters"]["model_variant"] == "deep"
     assert callers == []
