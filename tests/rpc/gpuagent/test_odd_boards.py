@@ -13,9 +13,7 @@ from services.gpuagent.devices.fake_nvml.core.return_codes import Code, describe
 from services.gpuagent.devices.fake_nvml.library import gpu_uuid
 from services.kit.hardware import gpu_types
 from tests.support.gpuagent.agent_service import (
-    GPU,
     NODE,
-    WHOLE_GPU,
     Planner,
     agent,
     deployment,
@@ -54,6 +52,9 @@ QUERIES = (
 )
 """Queries about one GPU that an agent makes until it has reported."""
 
+MIXED = ("a100-40gb", "t4") * 3
+"""GPUs of a node: with MIG and without, by turns. The last two refuse nothing."""
+
 QUIET = {
     "nvmlDeviceGetGpuInstanceProfileInfoV",
     "nvmlDeviceGetMigMode",
@@ -80,6 +81,8 @@ async def _reported(
 ) -> tuple[inventory_pb2.Node, set[str], set[tuple[str, str]]]:
     """Return an agent's node, the GPUs with energy, and the calls of its driver."""
     settings = deployment(folder, model, "127.0.0.1:1")
+    node = settings.nodes[NODE].model_copy(update={"simulated": MIXED})
+    settings = settings.model_copy(update={"nodes": {NODE: node}})
     with odd(monkeypatch, boards) as libraries:
         async with agent(settings) as running:
             return await running.node(), set(await running.energy()), libraries[0].called
@@ -105,29 +108,35 @@ def healthy(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Healthy:
 
 
 @pytest.mark.parametrize("symbol", QUERIES)
-async def test_each_query_that_one_gpu_refuses_leaves_the_other_gpu_as_it_is(
+async def test_each_query_that_some_gpus_refuse_leaves_the_others_as_they_are(
     symbol: str,
     healthy: Healthy,
     tmp_path: Path,
     model: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At the start, by each code: the other GPU is reported as ever, with its energy.
+    """At the start, by each code: the others are reported as ever, with their energy.
 
-    Each GPU refuses by two of the codes, by the other two for the next query.
+    A code that a GPU with MIG refuses by is that of one without for the next query.
     """
-    for turn, code in enumerate(CODES, start=QUERIES.index(symbol)):
-        index = turn % 2
-        bad, good = (WHOLE_GPU, GPU) if index else (GPU, WHOLE_GPU)
-        board = OddBoard("one query", refused={symbol: code})
-        node, metered, _ = await _reported(tmp_path / f"{code}", model, monkeypatch, {index: board})
+    uuids = [gpu_uuid(NODE, index, gpu_type) for index, gpu_type in enumerate(MIXED)]
+    first = QUERIES.index(symbol) % 2
+    codes = {index: CODES[(index + first) % len(CODES)] for index in range(len(CODES))}
+    boards = {
+        index: OddBoard("one query", gpu_type=MIXED[index], refused={symbol: code})
+        for index, code in codes.items()
+    }
+    node, metered, _ = await _reported(tmp_path, model, monkeypatch, boards)
+    troubles = _troubles(node)
+    for good in uuids[len(CODES) :]:
         assert _gpus(node)[good].type == healthy.gpus[good].type
         assert good in metered
-        troubles = _troubles(node)
         assert good not in troubles
+    name = re.sub(r"(_v\d|V)$", "", symbol)
+    for index, code in codes.items():
+        bad = uuids[index]
         if (symbol, bad) not in healthy.called or (code == Code.NOT_SUPPORTED and symbol in QUIET):
             continue
-        name = re.sub(r"(_v\d|V)$", "", symbol)
         if symbol != "nvmlDeviceGetHandleByUUID":  # found by its index instead
             sentence = troubles.get(bad) or troubles[f"GPU {index}"]
             assert f"{name}: {describe(code)}" in sentence

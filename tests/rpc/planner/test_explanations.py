@@ -162,23 +162,23 @@ async def test_an_applied_plan_can_be_explained_too(suite: Suite) -> None:
 Call = Callable[["PlannerServiceAsyncStub"], Awaitable[object]]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda stub: stub.Explain(planner_pb2.ExplainRequest(version=99)),
-        lambda stub: stub.Diff(planner_pb2.DiffRequest(from_version=99)),
-        lambda stub: stub.Diff(planner_pb2.DiffRequest(to_version=99)),
-        lambda stub: stub.Pin(planner_pb2.PinRequest(version=99)),
-        lambda stub: stub.Rollback(planner_pb2.RollbackRequest(version=99)),
-        lambda stub: stub.Rollback(planner_pb2.RollbackRequest(version=2**64 - 1)),
-    ],
-)
-async def test_a_version_that_is_not_there_is_not_found(suite: Suite, call: Call) -> None:
-    await active(suite.stub, 1)
-    async with Untouched(suite):
-        error = await error_of(call(suite.stub))
-
-    assert error.code() is Status.NOT_FOUND
+async def test_a_version_that_is_not_there_is_not_found(
+    suite: Suite, subtests: pytest.Subtests
+) -> None:
+    stub = suite.stub
+    await active(stub, 1)
+    for name, call in {
+        "explain": lambda: stub.Explain(planner_pb2.ExplainRequest(version=99)),
+        "diff from": lambda: stub.Diff(planner_pb2.DiffRequest(from_version=99)),
+        "diff to": lambda: stub.Diff(planner_pb2.DiffRequest(to_version=99)),
+        "pin": lambda: stub.Pin(planner_pb2.PinRequest(version=99)),
+        "rollback": lambda: stub.Rollback(planner_pb2.RollbackRequest(version=99)),
+        "last": lambda: stub.Rollback(planner_pb2.RollbackRequest(version=2**64 - 1)),
+    }.items():
+        with subtests.test(name):
+            async with Untouched(suite):
+                error = await error_of(call())
+            assert error.code() is Status.NOT_FOUND
 
 
 async def test_a_rollback_must_say_where_to(suite: Suite) -> None:

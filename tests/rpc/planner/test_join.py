@@ -128,25 +128,29 @@ async def test_a_node_that_joins_again_and_again_must_wait(tmp_path: Path) -> No
     assert grpc.StatusCode.RESOURCE_EXHAUSTED not in codes[:-1]
 
 
-@pytest.mark.parametrize("bearer", ["agent/node-b", "router", "client/app", "operator/ada"])
-async def test_no_caller_joins_as_the_agent_of_another_node(tmp_path: Path, bearer: str) -> None:
+async def test_no_caller_joins_as_the_agent_of_another_node(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     """Whatever certificate of the authority a peer has, the joined agent and its streams stay."""
-    tls = issued(tmp_path, "planner", "operator/ada", "agent/node-a", bearer)
-    role, _, name = bearer.partition("/")
+    bearers = ("agent/node-b", "router", "client/app", "operator/ada")
+    tls = issued(tmp_path, "planner", "agent/node-a", *bearers)
     port = free_port()
     secured = deployment(tmp_path, free_port(), listen=f"127.0.0.1:{port}")
     async with (
         planner(secured.model_copy(update={"tls": tls})) as operator,
         dial(f"127.0.0.1:{port}", tls.of("agent", "node-a")) as mine,
-        dial(f"127.0.0.1:{port}", tls.of(role, name)) as theirs,
         living(Agent("node-a", ("GPU-a",)), PlannerServiceStub(mine)) as alive,
     ):
         await _joined(operator)
-        error = await refused(PlannerServiceStub(theirs), Agent("node-a", ("GPU-a",)).report())
-        await _joined(operator)
-        assert not alive.done()
-
-    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+        for bearer in bearers:
+            role, _, name = bearer.partition("/")
+            with subtests.test(bearer):
+                async with dial(f"127.0.0.1:{port}", tls.of(role, name)) as theirs:
+                    report = Agent("node-a", ("GPU-a",)).report()
+                    error = await refused(PlannerServiceStub(theirs), report)
+                await _joined(operator)
+                assert not alive.done()
+                assert error.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def _joined(operator: PlannerServiceAsyncStub) -> None:

@@ -79,75 +79,74 @@ async def test_a_planner_that_starts_again_keeps_the_instances_of_nodes_that_joi
     assert found == set(endpoints(segment_id, worker.segments[segment_id].processes))
 
 
-@pytest.mark.parametrize(
-    ("joining", "code", "what"),
-    [
-        (agent("other-1"), grpc.StatusCode.PERMISSION_DENIED, "join.names has pool-*"),
-        (agent("pool-1", zone="X"), grpc.StatusCode.FAILED_PRECONDITION, "carbon.zones has Z"),
-        (agent("pool-1", ""), grpc.StatusCode.INVALID_ARGUMENT, "address: required"),
-        (agent("pool-1", "nowhere"), grpc.StatusCode.INVALID_ARGUMENT, "must be host:port"),
-        (agent("pool-1", "10.0.0.7:1"), grpc.StatusCode.PERMISSION_DENIED, "beyond this machine"),
-        (agent("pool-7", "127.0.0.2:1"), grpc.StatusCode.PERMISSION_DENIED, "127.0.0.1:9000"),
-    ],
-)
+NOT_WELCOME = [
+    (agent("other-1"), grpc.StatusCode.PERMISSION_DENIED, "join.names has pool-*"),
+    (agent("pool-1", zone="X"), grpc.StatusCode.FAILED_PRECONDITION, "carbon.zones has Z"),
+    (agent("pool-1", ""), grpc.StatusCode.INVALID_ARGUMENT, "address: required"),
+    (agent("pool-1", "nowhere"), grpc.StatusCode.INVALID_ARGUMENT, "must be host:port"),
+    (agent("pool-1", "10.0.0.7:1"), grpc.StatusCode.PERMISSION_DENIED, "beyond this machine"),
+    (agent("pool-7", "127.0.0.2:1"), grpc.StatusCode.PERMISSION_DENIED, "127.0.0.1:9000"),
+]
+
+
 async def test_a_node_that_may_not_join_is_refused_in_words(
-    tmp_path: Path, grid: Grid, joining: Agent, code: grpc.StatusCode, what: str
+    tmp_path: Path, grid: Grid, subtests: pytest.Subtests
 ) -> None:
     """The last one has the name of a node that lives at another address."""
     settings = open_deployment(tmp_path, grid, names=["pool-*"])
     async with planner(settings) as stub, living(agent("pool-7"), stub):
         await connected(stub, "pool-7")
-        async with living(joining, stub) as task:
-            error = await refused(task)
+        for joining, code, what in NOT_WELCOME:
+            with subtests.test(what):
+                async with living(joining, stub) as task:
+                    error = await refused(task)
+                assert error.code() is code
+                assert what in str(error.details())
 
-    assert error.code() is code
-    assert what in str(error.details())
 
-
-@pytest.mark.parametrize(
-    ("bearer", "name", "joins"),
-    [
-        ("agent/pool-1", "pool-1", True),
-        ("agent/pool-1", "pool-2", False),
-        ("agent/shared", "pool-2", True),
-    ],
-)
 async def test_a_certificate_is_of_its_node_or_of_all_that_share_it(
-    tmp_path: Path, grid: Grid, bearer: str, name: str, joins: bool
+    tmp_path: Path, grid: Grid, subtests: pytest.Subtests
 ) -> None:
-    tls = issued(tmp_path, "planner", "operator/ada", bearer)
+    tls = issued(tmp_path, "planner", "operator/ada", "agent/pool-1", "agent/shared")
     settings = open_deployment(tmp_path, grid, identities=["spiffe://cinquefoil/agent/shared"])
     port = free_port()
     listening = settings.planner.model_copy(update={"listen": f"127.0.0.1:{port}"})
     settings = settings.model_copy(update={"tls": tls, "planner": listening})
-    role, _, node = bearer.partition("/")
-    async with (
-        planner(settings) as operator,
-        dial(f"127.0.0.1:{port}", tls.of(role, node)) as channel,
-        living(agent(name), PlannerServiceStub(channel)) as task,
-    ):
-        if joins:
-            await connected(operator, name)
-        else:
-            assert (await refused(task)).code() is grpc.StatusCode.PERMISSION_DENIED
+    async with planner(settings) as operator:
+        for bearer, name, joins in (
+            ("pool-1", "pool-1", True),
+            ("pool-1", "pool-2", False),
+            ("shared", "pool-2", True),
+        ):
+            with subtests.test(f"{bearer} as {name}"):
+                async with (
+                    dial(f"127.0.0.1:{port}", tls.of("agent", bearer)) as channel,
+                    living(agent(name), PlannerServiceStub(channel)) as task,
+                ):
+                    if joins:
+                        await connected(operator, name)
+                    else:
+                        error = await refused(task)
+                        assert error.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-@pytest.mark.parametrize(
-    "host", ["10.1.2.3", "169.254.169.254", "0.0.0.0", "[fe80::1]", "224.0.0.1", "[fd00:ec2::254]"]
-)
 async def test_routers_are_never_sent_to_an_address_that_the_agent_does_not_call_from(
-    tmp_path: Path, grid: Grid, host: str
+    tmp_path: Path, grid: Grid, subtests: pytest.Subtests
 ) -> None:
     """Nothing is admitted, so no route leads there."""
     settings = open_deployment(tmp_path, grid)
     settings = settings.model_copy(update={"access": config.Access(insecure=True)})
-    async with planner(settings) as stub, living(agent("pool-7", f"{host}:22"), stub) as task:
-        error = await refused(task)
-        known = await nodes(stub)
-
-    assert error.code() == grpc.StatusCode.PERMISSION_DENIED
-    assert "join.networks" in (error.details() or "")
-    assert not known
+    link_local, unique_local = "[fe80::1]", "[fd00:ec2::254]"
+    hosts = ("10.1.2.3", "169.254.169.254", "0.0.0.0", link_local, "224.0.0.1", unique_local)
+    async with planner(settings) as stub:
+        for host in hosts:
+            with subtests.test(host):
+                async with living(agent("pool-7", f"{host}:22"), stub) as task:
+                    error = await refused(task)
+                    known = await nodes(stub)
+                assert error.code() == grpc.StatusCode.PERMISSION_DENIED
+                assert "join.networks" in (error.details() or "")
+                assert not known
 
 
 async def test_agents_name_addresses_of_the_networks_of_the_deployment_file(

@@ -54,30 +54,30 @@ async def test_a_policy_is_sent_to_routers_and_holds_over_a_restart(
     assert reset.intensity_threshold == 1.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "status", "field"),
-    [
-        (Order(model="dogs"), grpc.StatusCode.NOT_FOUND, "model"),
-        (Order(discipline="lifo"), grpc.StatusCode.INVALID_ARGUMENT, "discipline"),
-        (Order(instance_choice="dice"), grpc.StatusCode.INVALID_ARGUMENT, "instance_choice"),
-        (Order(intensity_threshold=2.1), grpc.StatusCode.INVALID_ARGUMENT, "intensity_threshold"),
-        (Order(discipline="ssjf"), grpc.StatusCode.FAILED_PRECONDITION, "discipline"),
-    ],
-    ids=["model", "discipline", "choice", "threshold", "no-predictor"],
-)
+REFUSED = [
+    (Order(model="dogs"), grpc.StatusCode.NOT_FOUND, "model"),
+    (Order(discipline="lifo"), grpc.StatusCode.INVALID_ARGUMENT, "discipline"),
+    (Order(instance_choice="dice"), grpc.StatusCode.INVALID_ARGUMENT, "instance_choice"),
+    (Order(intensity_threshold=2.1), grpc.StatusCode.INVALID_ARGUMENT, "intensity_threshold"),
+    (Order(discipline="ssjf"), grpc.StatusCode.FAILED_PRECONDITION, "discipline"),
+]
+
+
 async def test_what_does_not_exist_is_refused_by_name_and_changes_nothing(
-    tmp_path: Path, grid: Grid, changes: Order, status: grpc.StatusCode, field: str
+    tmp_path: Path, grid: Grid, subtests: pytest.Subtests
 ) -> None:
+    """A discipline that needs a predictor is refused where there is none."""
     settings = deployment(tmp_path, grid.port)
     async with planner(settings) as stub:
-        order = Order(model=next(iter(settings.models)))
-        order.MergeFrom(changes)
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.SetPolicy(order)
-
-        assert refused.value.code() is status
-        assert field in (refused.value.details() or "")
-        assert await served(stub) == ("fcfs", "shares")
+        for changes, status, field in REFUSED:
+            order = Order(model=next(iter(settings.models)))
+            order.MergeFrom(changes)
+            with subtests.test(str(changes)):
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await stub.SetPolicy(order)
+                assert refused.value.code() is status
+                assert field in (refused.value.details() or "")
+                assert await served(stub) == ("fcfs", "shares")
 
 
 async def test_the_command_changes_a_policy_and_says_what_is_in_force(

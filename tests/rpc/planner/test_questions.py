@@ -6,15 +6,25 @@ from pathlib import Path
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from tests.support.fake_agent import Grid, Suite, active, deployment, planner
+from tests.support.fake_agent import Grid, Suite, active, carbon, deployment, planner
 from tests.support.planner.planner_client import eventually, violated
 from tests.support.planner.planner_questions import Untouched, applied, calm, dry_run, error_of
 
 WhatIf = planner_pb2.WhatIf
 Status = grpc.StatusCode
+SHARED = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Suite]:
+    """A planner with an active plan, for all questions that change nothing."""
+    async with carbon() as grid, calm(tmp_path_factory.mktemp("standing"), grid) as found:
+        await active(found.stub, 1)
+        yield found
 
 
 @pytest.fixture
@@ -27,12 +37,13 @@ async def suite(tmp_path: Path, grid: Grid) -> AsyncIterator[Suite]:
 # ---- dry runs ----------------------------------------------------------------------------------
 
 
+@SHARED
 async def test_a_dry_run_of_the_present_equals_the_active_plan_and_changes_nothing(
-    suite: Suite,
+    standing: Suite,
 ) -> None:
-    running = (await active(suite.stub, 1)).plan
-    async with Untouched(suite):
-        answer = await dry_run(suite)
+    running = (await active(standing.stub, 1)).plan
+    async with Untouched(standing):
+        answer = await dry_run(standing)
 
     assert answer.plan.version == 0
     assert answer.diff.from_version == 1
@@ -41,10 +52,10 @@ async def test_a_dry_run_of_the_present_equals_the_active_plan_and_changes_nothi
     assert answer.proposal_id
 
 
-async def test_another_strategy_is_proposed_explained_and_compared(suite: Suite) -> None:
-    await active(suite.stub, 1)
-    async with Untouched(suite):
-        answer = await dry_run(suite, strategy="exact", carbon_weight=1.0)
+@SHARED
+async def test_another_strategy_is_proposed_explained_and_compared(standing: Suite) -> None:
+    async with Untouched(standing):
+        answer = await dry_run(standing, strategy="exact", carbon_weight=1.0)
 
     assert answer.plan.strategy == "exact"
     assert answer.plan.inputs.carbon_weight == 1.0
@@ -55,14 +66,14 @@ async def test_another_strategy_is_proposed_explained_and_compared(suite: Suite)
     assert len(answer.diff.started) == len(answer.plan.segments) - answer.diff.kept
 
 
+@SHARED
 async def test_a_brief_answer_is_the_same_plan_without_what_takes_further_solves(
-    suite: Suite,
+    standing: Suite,
 ) -> None:
-    await active(suite.stub, 1)
-    whole = await dry_run(suite, carbon_weight=1.0)
+    whole = await dry_run(standing, carbon_weight=1.0)
     request = planner_pb2.DryRunRequest(what_if=WhatIf(carbon_weight=1.0), brief=True)
-    async with Untouched(suite):
-        brief = await suite.stub.DryRun(request)
+    async with Untouched(standing):
+        brief = await standing.stub.DryRun(request)
 
     assert brief.explanation.plan == whole.explanation.plan
     assert brief.proposal_id
@@ -70,13 +81,13 @@ async def test_a_brief_answer_is_the_same_plan_without_what_takes_further_solves
     assert not brief.explanation.sentences
 
 
-async def test_a_sweep_gives_each_weights_promise_in_their_order(suite: Suite) -> None:
+@SHARED
+async def test_a_sweep_gives_each_weights_promise_in_their_order(standing: Suite) -> None:
     """The more carbon weighs, the less is emitted."""
-    await active(suite.stub, 1)
     weights = [0.0, 0.5, 1.0]
     request = planner_pb2.SweepRequest(what_if=WhatIf(strategy="exact"), carbon_weights=weights)
-    async with Untouched(suite):
-        answers = [each async for each in suite.stub.Sweep(request)]
+    async with Untouched(standing):
+        answers = [each async for each in standing.stub.Sweep(request)]
 
     assert [each.carbon_weight for each in answers] == weights
     emitted = [each.outlook.carbon_gco2e_per_h for each in answers]
@@ -85,22 +96,22 @@ async def test_a_sweep_gives_each_weights_promise_in_their_order(suite: Suite) -
 
 
 @pytest.mark.parametrize("weights", [[], [0.5] * 33, [1.5]])
+@SHARED
 async def test_a_sweep_of_weights_that_cannot_be_is_refused(
-    suite: Suite, weights: list[float]
+    standing: Suite, weights: list[float]
 ) -> None:
-    await active(suite.stub, 1)
-    sweep = suite.stub.Sweep(planner_pb2.SweepRequest(carbon_weights=weights))
+    sweep = standing.stub.Sweep(planner_pb2.SweepRequest(carbon_weights=weights))
     error = await error_of(anext(aiter(sweep)))
 
     assert error.code() is Status.INVALID_ARGUMENT
     assert "carbon_weight" in (error.details() or "")
 
 
-async def test_other_circumstances_reach_the_plan(suite: Suite) -> None:
-    await active(suite.stub, 1)
-    async with Untouched(suite):
+@SHARED
+async def test_other_circumstances_reach_the_plan(standing: Suite) -> None:
+    async with Untouched(standing):
         answer = await dry_run(
-            suite,
+            standing,
             demand_rps={"digits": 500.0},
             intensity_gco2e_per_kwh={"Z": 7.0},
             accuracy_floor=0.9,
@@ -126,9 +137,11 @@ async def test_other_circumstances_reach_the_plan(suite: Suite) -> None:
         WhatIf(added_gpus=[planner_pb2.AddedGpus(type="a100-40gb", node="node-a", count=1)]),
     ],
 )
-async def test_a_plan_for_another_cluster_cannot_be_applied(suite: Suite, what_if: WhatIf) -> None:
-    await active(suite.stub, 1)
-    answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
+@SHARED
+async def test_a_plan_for_another_cluster_cannot_be_applied(
+    standing: Suite, what_if: WhatIf
+) -> None:
+    answer = await standing.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
 
     assert answer.plan.segments
     assert answer.proposal_id == ""
@@ -171,22 +184,22 @@ async def test_a_plan_for_another_cluster_cannot_be_applied(suite: Suite, what_i
         ),
     ],
 )
+@SHARED
 async def test_circumstances_that_cannot_be_are_refused_by_field(
-    suite: Suite, what_if: WhatIf, field: str
+    standing: Suite, what_if: WhatIf, field: str
 ) -> None:
-    await active(suite.stub, 1)
-    async with Untouched(suite):
-        error = await error_of(suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if)))
+    async with Untouched(standing):
+        error = await error_of(standing.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if)))
 
     assert error.code() is Status.INVALID_ARGUMENT
     assert violated(error).startswith(field)
     assert (error.details() or "").startswith(field)
 
 
-async def test_without_a_gpu_nothing_can_be_decided(suite: Suite) -> None:
-    await active(suite.stub, 1)
-    async with Untouched(suite):
-        error = await error_of(dry_run(suite, without_gpus=["GPU-1", "GPU-2"]))
+@SHARED
+async def test_without_a_gpu_nothing_can_be_decided(standing: Suite) -> None:
+    async with Untouched(standing):
+        error = await error_of(dry_run(standing, without_gpus=["GPU-1", "GPU-2"]))
 
     assert error.code() is Status.FAILED_PRECONDITION
     assert "GPU" in (error.details() or "")
@@ -201,9 +214,9 @@ async def test_before_any_agent_has_joined_nothing_can_be_decided(
     assert error.code() is Status.FAILED_PRECONDITION
 
 
-async def test_overload_is_proposed_as_a_degraded_plan(suite: Suite) -> None:
-    await active(suite.stub, 1)
-    answer = await dry_run(suite, strategy="exact", demand_rps={"digits": 1e6})
+@SHARED
+async def test_overload_is_proposed_as_a_degraded_plan(standing: Suite) -> None:
+    answer = await dry_run(standing, strategy="exact", demand_rps={"digits": 1e6})
 
     assert "digits" in answer.plan.degraded
     assert answer.explanation.plan.unserved_rps["digits"] > 0
@@ -262,9 +275,11 @@ async def test_a_proposal_is_refused_once_another_segment_runs(suite: Suite) -> 
 
 
 @pytest.mark.parametrize("proposal_id", ["", "made-up"])
-async def test_a_proposal_that_was_never_made_is_not_found(suite: Suite, proposal_id: str) -> None:
-    await active(suite.stub, 1)
-    async with Untouched(suite):
-        error = await error_of(applied(suite, proposal_id))
+@SHARED
+async def test_a_proposal_that_was_never_made_is_not_found(
+    standing: Suite, proposal_id: str
+) -> None:
+    async with Untouched(standing):
+        error = await error_of(applied(standing, proposal_id))
 
     assert (error.code(), violated(error)) == (Status.NOT_FOUND, "proposal_id")
