@@ -13,6 +13,7 @@ import grpc
 import httpx
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import worker_pb2
 from inference import grpc_service_pb2 as pb
@@ -26,6 +27,8 @@ from services.kit.errors import ServiceError
 from services.kit.net import free_port
 from tests.support.router.router_service import RECEIPT, World, running
 from tests.support.worker.batch_families import save
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RUNTIME: Final = GenerativeRuntime(kind="generative", context_tokens=128, max_tokens=32)
 IDENTITY: Final = "(float[n,4] x) => (float[n,4] y) { y = Identity(x) }"
@@ -134,13 +137,13 @@ class Clients:
         return Answered("OK", answer.raw_output_contents[0][4:].decode())
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
     async with running(http_listen=f"127.0.0.1:{free_port()}") as world:
         yield world
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def clients(world: World) -> AsyncIterator[Clients]:
     worker = await world.worker("a")
     worker.answer = text_read
@@ -198,7 +201,7 @@ def tensors_of(file: Path) -> Any:
     return answer
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def network(world: World, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     worker = await world.worker("a")
     worker.answer = tensors_of(save(tmp_path / "m.onnx", IDENTITY))

@@ -14,6 +14,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import worker_pb2
 from inference import grpc_service_pb2 as pb
@@ -21,6 +22,8 @@ from services.kit.net import free_port
 from tests.rpc.router.test_every_field import tensors_of
 from tests.support.router.router_service import RECEIPT, World, running
 from tests.support.worker.batch_families import save
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TENSOR: Final = pb.ModelMetadataResponse.TensorMetadata
 INFER: Final = "/v2/models/digits/infer"
@@ -31,13 +34,13 @@ WORDS: Final = ("What", " is", " the", " capital?")
 ROW: Final = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
     async with running(http_listen=f"127.0.0.1:{free_port()}", max_queue=50) as world:
         yield world
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def http(world: World) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=f"http://{world.http}", timeout=10) as client:
         yield client
@@ -54,14 +57,14 @@ async def network(world: World, folder: Path, text: str, datatype: str, *shape: 
     await world.route(worker)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def identity(world: World, tmp_path: Path) -> None:
     """A model that returns its input, FP32 [-1, 4]."""
     text = "(float[n,4] x) => (float[n,4] y) { y = Identity(x) }"
     await network(world, tmp_path, text, "FP32", -1, 4)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def language(world: World) -> None:
     """A model that answers in parts: words, of which it repeats as many as `max_tokens` says."""
 

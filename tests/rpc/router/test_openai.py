@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import httpx
 import pytest
+import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import worker_pb2
 from inference import grpc_service_pb2 as pb
@@ -19,6 +20,8 @@ from services.kit.rpc.status import from_wire
 from services.router.edge import event_stream
 from tests.support.router.router_client import queued
 from tests.support.router.router_service import ScriptedWorker, World, refusal, running, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -73,7 +76,7 @@ async def language(world: World, answer: Any = repeated, *, credits_: int = 4) -
     return made
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
     """A router with an HTTP address."""
     async with running(http_listen=f"127.0.0.1:{free_port()}") as world:

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import worker_pb2
 from inference import grpc_service_pb2 as pb
@@ -17,6 +18,8 @@ from services.kit.net import free_port
 from services.router.edge import event_stream
 from tests.rpc.router.test_openai import RECEIPT, texts
 from tests.support.router.router_service import ScriptedWorker, World, refusal, running, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHUNK = b'data: {"id": "c-1",  "choices": [{"index": 0, "delta": {"content": "h\\u00e9"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -71,14 +74,14 @@ def body_of(work: worker_pb2.Work) -> bytes:
     return pb.ModelInferRequest.FromString(work.request).raw_input_contents[0][4:]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
     """A router with an HTTP address."""
     async with running(http_listen=f"127.0.0.1:{free_port()}") as world:
         yield world
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def http(world: World) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=f"http://{world.http}", timeout=10) as made:
         yield made
@@ -308,6 +311,7 @@ async def test_an_adapter_is_a_model_whose_requests_go_where_it_is_loaded(
 
 async def test_probes_of_load_testers_are_answered(world: World, http: httpx.AsyncClient) -> None:
     """As vLLM has them: health, version, metrics."""
+    await world.route()
     none = await http.get("/health")
     await server(world, lambda work: said(work, b"{}", "stop"))
     await http.post("/v1/completions", json={"model": "digits", "prompt": "a"})

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any, Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -63,6 +64,12 @@ _COLUMNS: Final[list[Column[Any]]] = [
 _PLANS: Final = select(*_COLUMNS).select_from(plans.outerjoin(outcomes))
 
 
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return a type's reader and writer, built once: that takes milliseconds."""
+    return TypeAdapter(kind)
+
+
 class Stored(Generic[T]):
     """A value of the planner's own state; a call returns it.
 
@@ -76,7 +83,7 @@ class Stored(Generic[T]):
     def __init__(self, connection: SharedConnection, key: str, kind: Any, initial: T) -> None:
         self.connection = connection
         self._key = key
-        self._json = TypeAdapter[T](kind)
+        self._json: TypeAdapter[T] = _adapter(kind)
         self._initial = initial
 
     @uncancellable
