@@ -78,7 +78,7 @@ structlog.configure(
 typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 # So are the authorities that a machine trusts; to read them takes each HTTP client 20 ms.
-httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
+httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 Deploy = Callable[[Mapping[str, Any]], Deployment]
 

@@ -167,14 +167,15 @@ async def test_a_version_that_is_not_there_is_not_found(
 ) -> None:
     stub = suite.stub
     await active(stub, 1)
-    for name, call in {
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
         "explain": lambda: stub.Explain(planner_pb2.ExplainRequest(version=99)),
         "diff from": lambda: stub.Diff(planner_pb2.DiffRequest(from_version=99)),
         "diff to": lambda: stub.Diff(planner_pb2.DiffRequest(to_version=99)),
         "pin": lambda: stub.Pin(planner_pb2.PinRequest(version=99)),
         "rollback": lambda: stub.Rollback(planner_pb2.RollbackRequest(version=99)),
         "last": lambda: stub.Rollback(planner_pb2.RollbackRequest(version=2**64 - 1)),
-    }.items():
+    }
+    for name, call in calls.items():
         with subtests.test(name):
             async with Untouched(suite):
                 error = await error_of(call())

@@ -1,12 +1,12 @@
 """One place of a provider: the parts of its data, each requested and parsed by itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -38,7 +38,7 @@ MAX_PAUSE: Final = timedelta(days=1)
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
     """Return a type's parser, built once: that takes milliseconds."""
     return TypeAdapter(kind)
 
@@ -165,7 +165,8 @@ class HttpProvider(ABC, Generic[S]):
         if body.strip() == b"null":
             raise SourceFailed("empty", f"{self.name}: its answer is null")
         try:
-            return _adapter(kind).validate_json(body)
+            adapter: TypeAdapter[T] = _adapter(cast(Hashable, kind))
+            return adapter.validate_json(body)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"])) or "body"
