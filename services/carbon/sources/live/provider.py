@@ -38,7 +38,7 @@ MAX_PAUSE: Final = timedelta(days=1)
 
 
 @cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     """Return a type's parser, built once: that takes milliseconds."""
     return TypeAdapter(kind)
 
