@@ -11,9 +11,10 @@ from typing import Any
 from envoy_ext_proc.ext_proc_pb2_grpc import add_ExternalProcessorServicer_to_server
 from services.kit.clock import Clock
 from services.kit.config import Deployment, OpenAiRuntime
+from services.kit.kubernetes import Cluster
 from services.kit.rpc import Access, Limits, Serving, serving
 from services.kit.units import BYTES_PER_MIB
-from services.router.adapters.kubernetes import Cluster
+from services.router.adapters import kubernetes
 from services.router.adapters.server_port import ServerPorts
 from services.router.core.accounting.receipts import Answer, Intensity
 from services.router.core.server_pools import ServerPools
@@ -120,13 +121,16 @@ async def _followed(
     async with AsyncExitStack() as stack:
         cluster = None
         if any(pool.in_kubernetes for _, _, pool in pools.pools()):
-            cluster = await stack.enter_async_context(Cluster.reached())
+            cluster = await stack.enter_async_context(
+                Cluster.reached("models.*.servers", "config.models.*.servers")
+            )
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         following = []
         for model, name, pool in pools.pools():
             take = partial(use, model, name)
             if pool.in_kubernetes and cluster is not None:
-                work = cluster.follow(pool, take, f"models.{model}.servers.{name}", clock)
+                where = f"models.{model}.servers.{name}"
+                work = kubernetes.follow(cluster, pool, take, where, clock)
                 following.append(tasks.create_task(work, name=f"router.servers[{model}/{name}]"))
                 continue
             runtime = deployment.models[model].variants[pool.variant].runtime
