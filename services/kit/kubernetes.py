@@ -31,7 +31,7 @@ MOST_OBJECTS: Final = 4096
 """Most objects of a query; further ones are left out."""
 
 AWAY: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError, TypeError)
-"""What a call raises while the API server is away, or says something else than its objects."""
+"""Errors of a call while the API server is away, or says something else than its objects."""
 
 _WATCH_S: Final = 300
 _CALL_S: Final = 10.0

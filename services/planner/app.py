@@ -269,6 +269,7 @@ async def _work(
                 ("openadr", planner.follow_openadr()),
                 ("mqtt.grid", planner.follow_mqtt()),
                 *([("regions", planner.regions.keep())] if planner.regions else []),
+                ("kubernetes", planner.follow_kubernetes()),
                 ("site_power", planner.site_power.keep()),
                 *broker,
             )

@@ -7,6 +7,7 @@ from typing import Final
 
 from cinquefoil.planner.v1.records import GridEvent
 from services.kit.clock import RealClock
+from services.kit.kubernetes import Cluster
 from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.adapters.router_sessions import RouterSessions
 from services.planner.adapters.store import Store
@@ -21,6 +22,7 @@ from services.planner.control.history import History
 from services.planner.control.leading import Leading
 from services.planner.control.live_environment import LiveEnvironment
 from services.planner.control.membership import Membership
+from services.planner.control.model_objects import ModelObjects
 from services.planner.control.openadr import follow_all
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
@@ -127,6 +129,21 @@ class Planner:
     async def follow_openadr(self) -> None:
         """Follow the OpenADR servers of the deployment file, for ever."""
         await follow_all(self.grid.openadr, self.grid, self.grid_events, RealClock())
+
+    async def follow_kubernetes(self) -> None:
+        """Do at the API server of Kubernetes what the deployment file says, for ever."""
+        if self.settings.kubernetes is None:
+            return
+        clock = RealClock()
+        async with (
+            Cluster.reached("planner.kubernetes", "planner.kubernetes") as cluster,
+            asyncio.TaskGroup() as tasks,
+        ):
+            if name := self.settings.kubernetes.models_map:
+                objects = ModelObjects(
+                    cluster, name, self.changes, self.publisher, self.routers, self.store, clock
+                )
+                tasks.create_task(objects.keep(), name="planner.models")
 
     def use(self, now: InForce, principal: str) -> None:
         """Apply a changed deployment to all its users."""

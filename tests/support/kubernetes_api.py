@@ -126,7 +126,9 @@ class KubernetesApi:
         known = self.objects.get(collection, {})
         if verb == "create":
             body = await request.json()
-            if body["metadata"].get("name") in known:
+            generated = f"{body['metadata'].get('generateName', '')}{self._version}"
+            body["metadata"].setdefault("name", generated)
+            if body["metadata"]["name"] in known:
                 return _refused(409, "AlreadyExists")
             return web.json_response(await self.apply(collection, body), status=201)
         selector = request.query.get("labelSelector", "")

@@ -23,6 +23,7 @@ from services.kit.config.access import (
 )
 from services.kit.config.batch import BatchService
 from services.kit.config.grid import Grid, OpenAdr, grid_problems
+from services.kit.config.kubernetes import Kubernetes
 from services.kit.config.models import (
     AnalyticProfile,
     Discipline,
@@ -255,6 +256,8 @@ class Deployment(Section):
         join: Lets agents join that are not in `nodes`. None: no other joins.
         node: What such an agent says of its node.
         models: Models by name, which clients give as `model_name`.
+        models_file: File of further models, each below its name as in `models`. A file that is not
+            there has none.
         model_cache: Where files of models that have a `uri` lie on each machine.
         sites: Nodes behind one electricity feed, by name, and the power that they may draw.
         grid: Grid events, in which sites may draw less.
@@ -278,7 +281,8 @@ class Deployment(Section):
     nodes: dict[Name, Node] = Field(default_factory=dict)
     join: Join | None = None
     node: ThisNode = ThisNode()
-    models: Annotated[dict[Name, Model], Field(min_length=1)]
+    models: dict[Name, Model] = Field(default_factory=dict)
+    models_file: Path | None = None
     model_cache: ModelCache = ModelCache()
     sites: dict[Name, Site] = Field(default_factory=dict)
     grid: Grid = Grid()
@@ -369,6 +373,11 @@ class Deployment(Section):
         return self.model_copy(update={"nodes": nodes})
 
     def _problems(self) -> Iterator[str]:
+        if not self.models and self.models_file is None:
+            yield "models: needs at least 1"
+        kubernetes = self.planner.kubernetes
+        if kubernetes is not None and kubernetes.models_map and self.models_file is None:
+            yield "planner.kubernetes.models_map: needs models_file, which services read"
         if not self.nodes and self.join is None:
             yield "nodes: give one, or join, so that agents announce themselves"
         if self.access is None or not self.access.insecure:

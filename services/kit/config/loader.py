@@ -73,18 +73,54 @@ def config_path(given: Path | None = None) -> Path:
     return given or Path(os.environ.get(ENV_FILE, DEFAULT_FILE))
 
 
-def load(path: Path) -> Deployment:
+def load(path: Path, further: Mapping[str, Any] | None = None) -> Deployment:
     """Read a deployment file; relative paths in it are relative to the file.
+
+    Args:
+        path: The file.
+        further: Further models, in the place of those of its `models_file`. None: those.
 
     Raises:
         ConfigError: The file is missing, is not YAML, or says something not allowed.
     """
     data, tree = document(path)
+    if further is None:
+        further = _further(data, path)
+    own = data.get("models") or {}
+    if twice := sorted(further.keys() & own.keys() if isinstance(own, dict) else ()):
+        raise ConfigError(
+            path,
+            [
+                Mistake(f"models.{name}", line_of(tree, ("models", name)), "is in models_file, too")
+                for name in twice
+            ],
+        )
+    if further:
+        data["models"] = {**own, **further}
     try:
         found = _read(data)
     except ValidationError as error:
         raise ConfigError(path, list(mistakes(error, tree))) from error
     return resolved(found, _folder(path)).read_from(path.absolute(), digest(data))
+
+
+def further_models(path: Path) -> Mapping[str, Any]:
+    """Return what a deployment file's `models_file` has; nothing, where there is no such file.
+
+    Raises:
+        ConfigError: One of both cannot be read, or is no mapping.
+    """
+    return _further(document(path)[0], path)
+
+
+def _further(data: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    given = data.get("models_file")
+    if not isinstance(given, str) or not (file := _folder(path) / given).exists():
+        return {}
+    found = read_yaml(file)[0]
+    if found is not None and not isinstance(found, dict):
+        raise ConfigError(file, [Mistake("file", 1, "must be a mapping of names to models")])
+    return {str(name): section for name, section in (found or {}).items()}
 
 
 def _folder(path: Path) -> Path:

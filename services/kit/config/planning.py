@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
+from services.kit.config.kubernetes import Kubernetes
 from services.kit.config.section import (
     Address,
     ClockRatio,
@@ -305,6 +306,7 @@ class Planner(Endpoint):
         maintenance: Windows in which plans may change what runs; outside of them only lost
             capacity is replaced. None: plans may at any time.
         accounting: Account of energy and carbon.
+        kubernetes: Changes of objects in the cluster that the planner runs in. None: none.
         seed: Seed of random strategies.
     """
 
@@ -326,4 +328,5 @@ class Planner(Endpoint):
     time_limit_s: Annotated[float, Field(gt=0, le=300)] = 5.0
     maintenance: tuple[MaintenanceWindow, ...] = ()
     accounting: Accounting = Accounting()
+    kubernetes: Kubernetes | None = None
     seed: int = 0
