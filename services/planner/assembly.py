@@ -22,7 +22,6 @@ from services.planner.control.history import History
 from services.planner.control.leading import Leading
 from services.planner.control.live_environment import LiveEnvironment
 from services.planner.control.membership import Membership
-from services.planner.control.model_objects import ModelObjects
 from services.planner.control.openadr import follow_all
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
@@ -31,9 +30,13 @@ from services.planner.control.regions import Regions
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.control.site_power import SitePower
 from services.planner.control.waiting_releases import WaitingReleases
+from services.planner.control.wanted_replicas import WantedReplicas
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
 from services.planner.core.cycle.waiting_work import WaitingWork
+from services.planner.kubernetes.model_objects import ModelObjects
+from services.planner.kubernetes.parked_nodes import ParkedNodes
+from services.planner.kubernetes.scaled_servers import ScaledServers
 
 _MAX_WAITING: Final = 64
 """Most grid events from the broker that wait."""
@@ -105,6 +108,7 @@ class Planner:
         work = WaitingWork(state, lambda: self.publisher.shares)
         self.waiting = WaitingReleases(work, store, self.publisher)
         self.site_power = SitePower(state, self.agents, self.waiting.hold)
+        self.replicas = WantedReplicas(state, self.routers)
         self.queries = Queries(state, store, account_writer, self.reconciler, work)
         regions = deployment.regions
         self.regions = Regions(deployment, state, self.publisher) if regions else None
@@ -132,18 +136,24 @@ class Planner:
 
     async def follow_kubernetes(self) -> None:
         """Do at the API server of Kubernetes what the deployment file says, for ever."""
-        if self.settings.kubernetes is None:
+        settings, state, clock = self.settings.kubernetes, self.state, RealClock()
+        scales = any(pool.scale for model in state.models for pool in model.servers.values())
+        if settings is None and not scales:
             return
-        clock = RealClock()
         async with (
-            Cluster.reached("planner.kubernetes", "planner.kubernetes") as cluster,
+            Cluster.reached("planner.kubernetes and scale", "planner.kubernetes") as cluster,
             asyncio.TaskGroup() as tasks,
         ):
-            if name := self.settings.kubernetes.models_map:
+            scaled = ScaledServers(cluster, state, self.replicas, clock)
+            tasks.create_task(scaled.keep(), name="planner.scale")
+            if settings and (name := settings.models_map):
                 objects = ModelObjects(
                     cluster, name, self.changes, self.publisher, self.routers, self.store, clock
                 )
                 tasks.create_task(objects.keep(), name="planner.models")
+            if settings and settings.parked_nodes:
+                nodes = ParkedNodes(cluster, state, self.publisher, clock)
+                tasks.create_task(nodes.keep(), name="planner.parked_nodes")
 
     def use(self, now: InForce, principal: str) -> None:
         """Apply a changed deployment to all its users."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import grpc
@@ -20,7 +19,6 @@ from keda.externalscaler_pb2_grpc import ExternalScalerServicer, ExternalScalerS
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.planner.assembly import Planner
 from services.planner.core.model import Model
-from services.planner.core.replicas import Replicas, wanted
 from services.planner.servicer import PlannerServicer
 
 METRIC: Final = "cinquefoil-replicas"
@@ -50,7 +48,6 @@ class KedaScaler(ExternalScalerServicer):
         self._leading = leading
         self._leader: Any = None if others is None else ExternalScalerStub(others)
         self._drained = False
-        self._known: dict[str, tuple[float, Replicas]] = {}
 
     def drain(self) -> None:
         """End every stream."""
@@ -151,44 +148,6 @@ class KedaScaler(ExternalScalerServicer):
         return model, pool or pools
 
     async def _wanted(self, of: pb.ScaledObjectRef, *, at_once: bool = False) -> int:
-        """Return how many servers a trigger's pool should have.
-
-        Args:
-            of: The object, with the trigger's metadata.
-            at_once: The number of a moment ago does not do.
-
-        Raises:
-            Unavailable: Nothing is known of the load, or of the grid.
-        """
+        """Return how many servers a trigger's pool should have; raises as WantedReplicas."""
         model, pool = self._chosen(of.scalerMetadata)
-        state = self._planner.state
-        now_s = state.clock.monotonic()
-        known_s, known = self._known.get(model.name, (-_HOLDS_S, None))
-        if known is None or at_once or now_s - known_s >= _HOLDS_S:
-            known = await self._computed(model)
-            self._known[model.name] = now_s, known
-        return known.by_pool[pool]
-
-    async def _computed(self, model: Model) -> Replicas:
-        planner = self._planner
-        state = planner.state
-        if not planner.routers.connected:
-            raise Unavailable(
-                f"no router reports the load of {model.name}: its servers stay as they are",
-                reason="NO_LOAD_REPORTS",
-            )
-        intensity = state.intensity_for_plans()
-        if missing := {each.zone for each in model.servers.values()} - intensity.keys():
-            raise Unavailable(
-                f"the intensity of {', '.join(sorted(missing))} is not known yet",
-                reason="ZONE_UNKNOWN",
-            )
-        burst = state.burstiness.known.get(model.name, model.dispersion)
-        return await asyncio.to_thread(
-            wanted,
-            replace(model, dispersion=burst),
-            state.demand_rps()[model.name],
-            dict(intensity),
-            state.objective,
-            state.settings.batch_sizes,
-        )
+        return (await self._planner.replicas.of(model, at_once=at_once)).by_pool[pool]

@@ -210,6 +210,7 @@ class PlannerServicer(PlannerServiceServicer):
             conditions=condition_messages(self._planner.publisher.conditions()),
             config_digest=self._planner.changes.now.file.digest,
             leader=pb.Leader(holder=leadership.holder, term=leadership.lease.term),
+            plans_nothing=all(model.servers for model in self._planner.state.models),
         )
 
     async def CordonNode(

@@ -161,7 +161,7 @@ class KubernetesApi:
             body = {"spec": {"replicas": body["spec"]["replicas"]}}
         elif collection.endswith("/models"):  # whose CRD has the subresource status
             body = {key: value for key, value in body.items() if key != "status"}
-        after = _merged(before, body)
+        after = merged(before, body)
         if after == before:
             return before
         self._version += 1
@@ -237,7 +237,7 @@ def _selected(found: Mapping[str, Any], selector: str) -> bool:
     )
 
 
-def _merged(below: Any, above: Any) -> Any:
+def merged(below: Any, above: Any) -> Any:
     """RFC 7396: null removes."""
     if not isinstance(above, dict):
         return above
@@ -246,7 +246,7 @@ def _merged(below: Any, above: Any) -> Any:
         if value is None:
             found.pop(key, None)
         else:
-            found[key] = _merged(found.get(key), value)
+            found[key] = merged(found.get(key), value)
     return found
 
 

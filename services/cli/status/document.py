@@ -85,6 +85,7 @@ def document(  # noqa: PLR0913  # one argument per service
         grid_events=[_event(each) for each in (grid.events if grid else ())],
         sites=[_row(each) for each in (grid.sites if grid else ())],
         leader=_row(fleet.leader) if fleet and fleet.HasField("leader") else None,
+        plans_nothing=bool(fleet and fleet.plans_nothing),
         hold=_row(fleet.hold, until=fleet.hold.until.ToDatetime(UTC).isoformat(timespec="seconds"))
         if fleet and fleet.HasField("hold")
         else None,

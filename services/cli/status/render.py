@@ -212,18 +212,7 @@ def _summary(status: Row) -> list[RenderableType]:
     lines += [Text(each.sentence) for each in status.grid_events]
     lines += [site_line(each) for each in status.sites]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
-    if status.plan is not None:
-        plan = status.plan
-        lines.append(Text(f"plan {plan.version} ({plan.strategy}, {plan.state}): {plan.reason}"))
-        lines += [Text(f"accuracy: {plan.accuracy}")] if plan.accuracy else []
-        lines += _parked(status.gpus, plan)
-        if plan.empty_nodes:
-            lines.append(Text(f"empty nodes: {', '.join(plan.empty_nodes)}"))
-        if plan.wanted_gpus:
-            wanted = alternatives(plan.wanted_gpus)
-            lines.append(Text(f"wanted to serve all: {wanted}", style="yellow"))
-    elif status.totals is not None:
-        lines.append(Text(f"no plan yet: {_view(status).why_no_plan()}", style="yellow"))
+    lines += _plan(status)
     if len(set(status.digests.values())) > 1:
         read = ", ".join(f"{name} {digest}" for name, digest in status.digests.items())
         text = f"deployment files differ: {read}; SIGHUP has a service read its file again"
@@ -233,6 +222,26 @@ def _summary(status: Row) -> list[RenderableType]:
     if status.totals is not None:
         used = f"{energy(status.totals.energy_j)}, {carbon(status.totals.carbon_gco2e)}"
         lines.append(Text(f"account: {used}"))
+    return lines
+
+
+def _plan(status: Row) -> list[Text]:
+    """Return lines on the newest plan, or why there is none."""
+    plan = status.plan
+    if plan is None:
+        if status.totals is None:
+            return []
+        if status.plans_nothing:
+            return [Text("no plan: others' servers answer every model")]
+        return [Text(f"no plan yet: {_view(status).why_no_plan()}", style="yellow")]
+    lines = [Text(f"plan {plan.version} ({plan.strategy}, {plan.state}): {plan.reason}")]
+    lines += [Text(f"accuracy: {plan.accuracy}")] if plan.accuracy else []
+    lines += _parked(status.gpus, plan)
+    if plan.empty_nodes:
+        lines.append(Text(f"empty nodes: {', '.join(plan.empty_nodes)}"))
+    if plan.wanted_gpus:
+        wanted = alternatives(plan.wanted_gpus)
+        lines.append(Text(f"wanted to serve all: {wanted}", style="yellow"))
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,20 @@ LabelValue = Annotated[
     str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
 ]
 ObjectName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
+
+
+class ScaledObject(Section):
+    """An object of Kubernetes whose number of servers the planner sets.
+
+    Attributes:
+        kind: Kind of the object. Of an InferenceService the bounds of the predictor are set.
+        name: Its name.
+        namespace: Its namespace. Empty: the planner's own.
+    """
+
+    kind: Literal["Deployment", "StatefulSet", "LeaderWorkerSet", "InferenceService"] = "Deployment"
+    name: Annotated[ObjectName, Field(min_length=1)]
+    namespace: ObjectName = ""
 
 
 class ServerPool(Section):
@@ -42,6 +56,7 @@ class ServerPool(Section):
         service: Name of a Service: the endpoints of its EndpointSlices.
         namespace: Of `inference_pool`, `selector` or `service`. Empty: the router's own.
         port: Port at pods, for `selector`; of a Service with several, the one to use.
+        scale: Object at which the planner sets the number of these servers. None: it sets none.
         slots: Requests that each answers at a time; further ones wait in the router's queue.
         replicas_min: Least number of servers that the planner wants (KEDA). 0: none, while the
             model has no requests.
@@ -59,6 +74,7 @@ class ServerPool(Section):
     service: ObjectName = ""
     namespace: ObjectName = ""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    scale: ScaledObject | None = None
     slots: Annotated[int, Field(ge=1, le=4096)] = 64
     replicas_min: Annotated[int, Field(ge=0, le=1000)] = 1
     replicas_max: Annotated[int, Field(ge=1, le=1000)] = 10

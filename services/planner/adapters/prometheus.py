@@ -8,7 +8,9 @@ LEASE = Gauge("cinquefoil_planner_lease_seconds", "Time for which it may act wit
 NODES = Gauge(
     "cinquefoil_nodes", "Nodes of the fleet: connected, cordoned (connected) or away.", ["state"]
 )
-PLAN_VERSION = Gauge("cinquefoil_plan_version", "Version of the active plan; 0: none yet.")
+PLAN_VERSION = Gauge(
+    "cinquefoil_plan_version", "Version of the active plan; 0: none yet; NaN: no model needs one."
+)
 PLAN_STATE = Gauge("cinquefoil_plan_state", "1: state of the newest plan.", ["state"])
 PLAN_GAP = Gauge(
     "cinquefoil_plan_gap_ratio",

@@ -1,4 +1,4 @@
-"""Status of a Model object of Kubernetes: what `kubectl get models` shows, and its conditions."""
+"""Status of a Model object of Kubernetes: columns of `kubectl get models`, and conditions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _PER_1K: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """What is known of a model.
+    """Present state of a model.
 
     Attributes:
         objective_s, percentile: Its latency objective.

@@ -17,7 +17,7 @@ from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, load
 from services.kit.kubernetes import Cluster
 from services.planner import assembly
-from services.planner.control import model_objects
+from services.planner.kubernetes import model_objects
 from tests.support import kubernetes_api
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, reload
 from tests.support.kubernetes_api import KubernetesApi

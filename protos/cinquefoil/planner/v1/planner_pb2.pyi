@@ -1165,12 +1165,15 @@ class GetFleetResponse(_message.Message):
     CONDITIONS_FIELD_NUMBER: _builtins.int
     CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
+    PLANS_NOTHING_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Energy of all GPUs since the planner's account began. Unit: J."""
     carbon_gco2e: _builtins.float
     """Its carbon, each joule at the intensity then in force, PUE included. Unit: gCO2e."""
     config_digest: _builtins.str
     """Digest of the planner's deployment file. Empty: it was not read from a file."""
+    plans_nothing: _builtins.bool
+    """No model needs a plan: others' servers answer each of them, or there is none."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetNode]:
         """Nodes of the deployment file and nodes that joined, including disconnected ones."""
@@ -1207,10 +1210,11 @@ class GetFleetResponse(_message.Message):
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
         config_digest: _builtins.str = ...,
         leader: Global___Leader | None = ...,
+        plans_nothing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "leader", b"leader", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "leader", b"leader", "nodes", b"nodes", "plans_nothing", b"plans_nothing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
