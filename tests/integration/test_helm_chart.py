@@ -250,7 +250,7 @@ def test_services_start_as_in_compose(name: str) -> None:
 def config_of(name: str) -> Object:
     """Return the deployment file of an example."""
     maps = of_kind(objects_of(name), "ConfigMap")
-    (config,) = (each["data"] for each in maps if "cinquefoil.yaml" in each["data"])
+    (config,) = (each["data"] for each in maps if "cinquefoil.yaml" in each.get("data", {}))
     found: Object = yaml.safe_load(config["cinquefoil.yaml"])
     return found
 
@@ -327,7 +327,7 @@ RBAC = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 def test_the_chart_requests_one_right_where_a_label_of_nodes_is_read_and_else_for_none() -> None:
     """To get nodes, for the agents' account only; the other pods keep theirs."""
     for name in CASES:
-        if name not in {"zone-label-values.yaml", "servers-values.yaml"}:
+        if name not in {"zone-label-values.yaml", "servers-values.yaml", "objects-values.yaml"}:
             assert not RBAC & {each["kind"] for each in objects_of(name)}
     objects = objects_of("zone-label-values.yaml")
     (role,), (binding,) = of_kind(objects, "ClusterRole"), of_kind(objects, "ClusterRoleBinding")
@@ -365,6 +365,34 @@ def test_a_router_reads_what_its_pools_name_and_nothing_else() -> None:
         of_router = component == "router"
         assert (spec["serviceAccountName"] == "green-cinquefoil-router") is of_router
         assert ("/var/run/secrets/kubernetes.io/serviceaccount" in mounted) is of_router
+
+
+def test_a_planner_changes_what_its_values_name_and_nothing_else() -> None:
+    """Rights at the API server: Model objects here, one Deployment's number there, nodes."""
+    objects = objects_of("objects-values.yaml")
+    found = [
+        (role["metadata"].get("namespace", ""), resource, rule.get("resourceNames"), rule["verbs"])
+        for kind in ("Role", "ClusterRole")
+        for role in of_kind(objects, kind)
+        if "planner" in role["metadata"]["name"]
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    ]
+    assert found == [
+        ("", "models", None, ["list", "watch"]),
+        ("", "models/status", None, ["patch"]),
+        ("", "configmaps", ["green-cinquefoil-models"], ["patch"]),
+        ("", "events", None, ["create"]),
+        ("models", "deployments/scale", ["vllm"], ["get", "patch"]),
+        ("", "nodes", None, ["get", "patch"]),
+    ]
+    for component, _, spec in pods(objects):
+        mounted = {each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+        has = "/var/run/secrets/kubernetes.io/serviceaccount" in mounted
+        assert has is (component in {"planner", "router"})
+        volumes = {each["name"]: each for each in spec["volumes"]}
+        sources = [each["configMap"]["name"] for each in volumes["config"]["projected"]["sources"]]
+        assert sources == ["green-cinquefoil-config", "green-cinquefoil-models"]
 
 
 def test_who_reads_the_zone_has_no_capability_though_the_agent_has() -> None:

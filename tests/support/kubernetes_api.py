@@ -161,7 +161,7 @@ class KubernetesApi:
             body = {"spec": {"replicas": body["spec"]["replicas"]}}
         elif collection.endswith("/models"):  # whose CRD has the subresource status
             body = {key: value for key, value in body.items() if key != "status"}
-        after = merged(before, body)
+        after: Object = merged(before, body)
         if after == before:
             return before
         self._version += 1
@@ -192,8 +192,7 @@ class KubernetesApi:
             await send("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
             return answer
         if request.query.get("allowWatchBookmarks") == "true":
-            version = {"metadata": {"resourceVersion": str(self._version)}}
-            await send("BOOKMARK", version)
+            await send("BOOKMARK", {"metadata": {"resourceVersion": str(self._version)}})
         while self._ended == ended:
             for version, kind, where, found in list(self._log):
                 selected = _selected(found, request.query.get("labelSelector", ""))

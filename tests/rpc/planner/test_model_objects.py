@@ -65,7 +65,8 @@ def written(folder: Path, grid: Grid) -> Deployment:
     """A deployment file with one model of its own, and those of Model objects."""
     made = deployment(folder, grid.port)
     path = folder / "cinquefoil.yaml"
-    found = made.model_dump(mode="json", exclude_unset=True) | {"models_file": "models.yaml"}
+    found: dict[str, Any] = made.model_dump(mode="json", exclude_unset=True)
+    found["models_file"] = "models.yaml"
     found["planner"] |= {
         "database": str(folder / "planner.sqlite3"),
         "kubernetes": {"models_map": "suite-models"},

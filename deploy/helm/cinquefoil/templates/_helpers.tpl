@@ -72,6 +72,30 @@ labels:
 {{- toJson $found }}
 {{- end }}
 
+{{/* What the planner sets the number of, as JSON: {namespace: {resource: {group, names}}}. */}}
+{{- define "cinquefoil.scaled" -}}
+{{- $found := dict -}}
+{{- $kinds := dict "Deployment" (list "apps" "deployments/scale") "StatefulSet" (list "apps" "statefulsets/scale") "LeaderWorkerSet" (list "leaderworkerset.x-k8s.io" "leaderworkersets/scale") "InferenceService" (list "serving.kserve.io" "inferenceservices") -}}
+{{- range .Values.config.models }}
+  {{- range .servers }}
+    {{- with .scale }}
+      {{- $namespace := .namespace | default $.Release.Namespace }}
+      {{- $kind := get $kinds (.kind | default "Deployment") }}
+      {{- $set := get $found $namespace | default dict }}
+      {{- $known := get $set (index $kind 1) | default (dict "group" (index $kind 0) "names" list) }}
+      {{- $_ := set $set (index $kind 1) (dict "group" (index $kind 0) "names" (append $known.names .name)) }}
+      {{- $_ := set $found $namespace $set }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
+{{/* Not empty: the planner has rights at the API server. */}}
+{{- define "cinquefoil.plannerRights" -}}
+{{- if or .Values.planner.kubernetes.models .Values.planner.kubernetes.parkedNodes (include "cinquefoil.scaled" . | fromJson) }}yes{{ end }}
+{{- end }}
+
 {{/* cinquefoil.yaml: values.config, and what only the chart can know. */}}
 {{- define "cinquefoil.config" -}}
 {{- $full := include "cinquefoil.fullname" . -}}
@@ -97,6 +121,13 @@ labels:
   {{- end }}
   {{- $_ := set $set.planner "address" $addresses }}
   {{- $_ := set $set.planner "standby" true }}
+{{- end }}
+{{- with .Values.planner.kubernetes }}
+  {{- if or .models .parkedNodes }}
+    {{- $_ := set $set.planner "kubernetes" (dict "models_map" (ternary (printf "%s-models" $full) "" .models) "parked_nodes" .parkedNodes) }}
+  {{- end }}
+  {{- if .models }}{{ $_ := set $set "models_file" "models.yaml" }}
+  {{- else if not $.Values.config.models }}{{ fail "config.models: required, or planner.kubernetes.models for models as objects" }}{{ end }}
 {{- end }}
 {{- $_ := set $set.router "http_listen" "0.0.0.0:8466" -}}
 {{- if include "cinquefoil.tokens" . }}{{ $_ := set $set.router "token_listen" "0.0.0.0:8474" }}{{ end -}}
@@ -302,8 +333,26 @@ volumeMounts:
 {{- end }}
 {{- end }}
 
+{{/* The token of a ServiceAccount, as the API server's clients expect it. */}}
+{{- define "cinquefoil.account" -}}
+- name: account
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3600}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+{{- end }}
+
 {{- define "cinquefoil.volumes" -}}
+{{- if .root.Values.planner.kubernetes.models }}
+- name: config  # one folder, so that both change at once
+  projected:
+    sources:
+      - configMap: {name: {{ include "cinquefoil.fullname" .root }}-config}
+      - configMap: {name: {{ include "cinquefoil.fullname" .root }}-models, optional: true}
+{{- else }}
 - {name: config, configMap: {name: {{ include "cinquefoil.fullname" .root }}-config}}
+{{- end }}
 - {name: tmp, emptyDir: {}}
 {{- if .root.Values.tls.enabled }}
 {{- range $identity, $_ := .identities }}
