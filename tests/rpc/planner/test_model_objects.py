@@ -82,9 +82,9 @@ async def kubelet(
     """Mount the ConfigMap: its changes are in the file a moment later, and are read."""
 
     async def mount() -> None:
-        seen = None
+        seen: dict[str, str] = {}
         while True:
-            data = api.objects[MAPS]["suite-models"].get("data")
+            data: dict[str, str] = api.objects[MAPS]["suite-models"].get("data", {})
             if data != seen:
                 seen = data
                 (file.parent / "models.yaml").write_text(data["models.yaml"])
