@@ -195,7 +195,10 @@ class ModelObjects:
         if model is None:
             return None
         plan = board.plan
-        planned_now = plan is not None and plan.state is PlanState.ACTIVE
+        if plan is not None and not (
+            plan.state is PlanState.ACTIVE and name in plan.inputs.demand_rps
+        ):
+            plan = None  # not yet carried out, or older than the model
         routes = next((each for each in board.routing.models if each.model == name), None)
         return ModelState(
             model.slo.latency_s,
@@ -204,8 +207,8 @@ class ModelObjects:
             self._routers.latency_s().get(name),
             self._account.get(name),
             concerning(name, board.conditions),
-            plan.version if plan is not None and planned_now else 0,
-            plan.reason if plan is not None and planned_now else "",
+            0 if plan is None else plan.version,
+            "" if plan is None else plan.reason,
             bool(model.servers),
         )
 

@@ -118,10 +118,12 @@ async def test_a_model_is_served_changed_refused_and_deleted_by_its_object(
         await active(stub, 1)
         await api.apply(MODELS, {"metadata": {"name": "letters"}, "spec": SPEC})
         await eventually(lambda: conditions(api, "letters").get("Ready") == ("True", "Serving"))
+        await eventually(lambda: "plan" in status(api, "letters"))
         found = status(api, "letters")
         assert (found["variant"], found["objective"]) == ("small", "200 ms")
         assert found["replicas"] > 0
         assert conditions(api, "letters")["Accepted"] == ("True", "Valid")
+        await eventually(lambda: EVENTS in api.objects)
         (event, *_) = api.objects[EVENTS].values()
         assert event["regarding"]["name"] == "letters"
         assert re.match(r"plan \d+: \d+ x small; ", event["note"])
