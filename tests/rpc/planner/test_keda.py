@@ -71,6 +71,12 @@ async def replicas(scaler: Any, of: pb.ScaledObjectRef) -> int:
     return int((found.metricValueFloat or found.metricValue) / spec.targetSizeFloat)
 
 
+async def wants_several(scaler: Any, router: Router) -> bool:
+    """Return whether several servers are wanted for a load, which is soon forgotten."""
+    router.say(0, arrivals=200)
+    return await replicas(scaler, ref()) > 1
+
+
 async def code_of(call: Any) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
@@ -90,7 +96,7 @@ async def test_replicas_follow_the_load_down_to_zero_and_the_first_request_wakes
         router = Router(stub)
         router.say(0, arrivals=200)
         await eventually(lambda: known_routers(stub) == {"r-1"})
-        assert await replicas(scaler, ref()) > 1
+        await eventually(lambda: wants_several(scaler, router))
         assert (await scaler.IsActive(ref())).result
         pushed: asyncio.Queue[bool] = asyncio.Queue()
 
@@ -184,7 +190,7 @@ async def test_a_planner_that_stands_by_passes_calls_on_to_the_one_that_leads(
         await eventually(lambda: known_routers(stub) == {"r-1"})
         async with grpc.aio.insecure_channel(waits.planner.listen) as channel:
             await channel.channel_ready()
-        assert await replicas(scaler, ref()) > 1
+        await eventually(lambda: wants_several(scaler, router))
         router.call.cancel()
         stop.set()
         await standby
