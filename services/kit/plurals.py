@@ -1,4 +1,6 @@
-"""Counts of things in words."""
+"""Counts and rows of things in words."""
+
+from collections.abc import Sequence
 
 
 def counted(count: int, noun: str) -> str:
@@ -9,3 +11,9 @@ def counted(count: int, noun: str) -> str:
         noun: In the singular; its plural ends in "s".
     """
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a row: "a", "a and b", "a, b and c"."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

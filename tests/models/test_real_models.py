@@ -6,10 +6,12 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import StringTensorType
 from sklearn.datasets import load_diabetes, load_iris
@@ -167,3 +169,66 @@ def answered(file: Path, data: Path) -> dict[str, Any]:
     outputs = engine.run(inference.feeds)
     body = tensor_messages.response(inference, engine.signature, outputs)
     return outputs_of(oip.ModelInferResponse.FromString(body))
+
+
+TEXTS = ("carbon 205 g", "digits 0.9750", "plan 14 active", "node-0 112 W", "p95 87 ms")
+
+
+def written(*texts: str, width: int, height: int) -> Any:
+    """Return an image of texts, one a line, as the networks of PaddleOCR take it."""
+    image = Image.new("RGB", (width, height), "white")
+    font = ImageFont.truetype(f"{mpl.get_data_path()}/fonts/ttf/DejaVuSans.ttf", 28)
+    for line, text in enumerate(texts):
+        ImageDraw.Draw(image).text((6, 6 + 44 * line), text, fill="black", font=font)
+    return (np.asarray(image, "f4").transpose(2, 0, 1) / 255 - 0.5) / 0.5
+
+
+LINES: Mapping[str, Any] = {
+    "x": [written(text, width=320, height=48) for text in TEXTS],
+    "labels": np.array(TEXTS),
+}
+PAGES = {"x": [written(*TEXTS[n : n + 3], width=224, height=160) for n in range(5)]}
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "arrays", "quantized", "least"),
+    [
+        ("ocr-recognition", "text", LINES, (), {"ocr-recognition": 0.8}),
+        (
+            "ocr-detection",
+            "iou",
+            PAGES,
+            ("int8",),
+            {"ocr-detection": 1, "ocr-detection-int8": 0.1},
+        ),
+        (
+            "minilm",
+            "embedding-cosine",
+            CASES["minilm"].arrays,
+            ("fp16",),
+            {"minilm": 1, "minilm-fp16": 0.99},
+        ),
+    ],
+)
+def test_accuracy_of_a_real_model(  # noqa: PLR0917  # a case
+    tmp_path: Path,
+    name: str,
+    metric: str,
+    arrays: Mapping[str, Any],
+    quantized: tuple[str, ...],
+    least: Mapping[str, float],
+) -> None:
+    """Texts are read as they were written; precisions are compared by masks and embeddings."""
+    file, data = tmp_path / f"{name}.onnx", tmp_path / "val.npz"
+    file.write_bytes(CASES[name].file())
+    np.savez(data, **arrays)
+
+    words = ["init", str(tmp_path), "--no-control", "--onnx", str(file), "--data", str(data)]
+    words += [word for each in quantized for word in ("--quantize", each)]
+    result = CliRunner().invoke(app, [*words, "--metric", metric])
+
+    assert result.exit_code == 0, result.output
+    variants = load(tmp_path / "cinquefoil.yaml").models[name].variants
+    assert variants.keys() == least.keys()
+    for each, accuracy in least.items():
+        assert variants[each].accuracy >= accuracy - 1e-6

@@ -1,7 +1,7 @@
 """Costs of a day: figures, savings, JSON, and the table."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -14,11 +14,14 @@ from services.cli.console.output import table
 from services.cli.console.quantities import carbon, energy, percent
 from services.cli.demo.sample import Sample
 from services.kit.config import Model
-from services.kit.plurals import counted
+from services.kit.plurals import counted, listed
 from services.local.demo.load import RequestStats
 
 TITLE: Final = "A day of the grid"
 COLUMNS: Final = ("equal load", ">BASE", ">Cinquefoil")
+
+_BUSY: Final = 1.5
+"""Processes that could run for each core, from which on latencies are not the suites' own."""
 
 Row = tuple[str, str, str]
 """A label, BASE's figure, and Cinquefoil's."""
@@ -198,15 +201,39 @@ def price(base: Figures, cinquefoil: Figures) -> str:
         f"(BASE {base.models[name].slo_latency_ms:.0f})"
         for name, one in cinquefoil.models.items()
     )
-    missed = " and ".join(
-        words for words in (_missed("Cinquefoil", cinquefoil), _missed("BASE", base)) if words
-    )
+    missed = _both_missed(base, cinquefoil)
     kept = missed or "every model met its latency objective"
     lost = "no request was lost" if not cinquefoil.lost else f"{cinquefoil.lost} requests were lost"
     return f"The price: {points:+.2f} points of accuracy; {latencies}; {kept}; {lost}."
 
 
-def _missed(suite: str, figures: Figures) -> str:
-    """Return which objectives a suite missed; "": none."""
-    late = [name for name, one in figures.models.items() if one.slo_latency_ms > one.slo_ms]
-    return f"{suite} missed the latency objective of {' and '.join(late)}" if late else ""
+def _both_missed(base: Figures, cinquefoil: Figures) -> str:
+    """Return which objectives the suites missed; "": none."""
+    late = {"Cinquefoil": _late(cinquefoil), "BASE": _late(base)}
+    if late["Cinquefoil"] == late["BASE"]:
+        late = {"both": late["BASE"]}
+    return " and ".join(
+        f"{suite} missed the latency objective of {listed(names)}"
+        for suite, names in late.items()
+        if names
+    )
+
+
+def _late(figures: Figures) -> list[str]:
+    return [name for name, one in figures.models.items() if one.slo_latency_ms > one.slo_ms]
+
+
+def busy(suites: Iterable[Figures], load: float, cores: int) -> str:
+    """Return the warning that latencies show a busy machine; "": none was missed, or it is not.
+
+    Args:
+        suites: The suites.
+        load: Processes that could run, on average over five minutes.
+        cores: The machine's cores.
+    """
+    if load < _BUSY * cores or not any(map(_late, suites)):
+        return ""
+    return (
+        f"This machine was busy with {load:.0f} processes on {counted(cores, 'core')}, and the "
+        "latencies show that: run the demo again when it is not."
+    )

@@ -101,6 +101,8 @@ def _print_report(
     console: Console, figures: Mapping[str, report.Figures], runs: Mapping[str, SuiteRun], out: Path
 ) -> None:
     console.print(report.render(figures["base"], figures["cinquefoil"]))
+    if warning := report.busy(figures.values(), os.getloadavg()[1], os.cpu_count() or 1):
+        console.print(Text(warning, style="yellow"))
     for name, run in runs.items():
         losses = RequestStats.total(run.stats.values()).losses
         for reason, count in losses.most_common(3):

@@ -137,7 +137,10 @@ def text_of(answer: Any) -> str:
     for each in answer.values():
         if each.dtype == object:
             return " ".join(map(str, each.ravel()))
-    raise InvalidArgument(f"no output has texts ({_described(answer)}): choose another --metric")
+    raise InvalidArgument(
+        f"no output has texts, or scores of characters in steps ({_described(answer)}): choose "
+        "another --metric"
+    )
 
 
 def _same_class(answer: Answer, right: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field
 
+from services.cli.init import ctc
 from services.cli.init.inputs import KnownInputs, cast
 from services.cli.init.metric import Answer, Function, Metric, score
 from services.cli.networks import files_of
@@ -208,10 +209,10 @@ def measure(network: Network, by: Validation) -> Accuracy:
     samples = read_samples(by.data, inputs).part(by.first)
     if samples.labels is None and by.best is None and isinstance(by.metric, Metric):
         raise InvalidArgument("no labels: np.savez(FILE, images=..., labels=...)")
-    answers = _answers(network, samples)
+    answers = _answers(network, samples, by)
     right: list[Any] = []
     if by.best is not None:
-        right = _answers(by.best, samples)
+        right = _answers(by.best, samples, by)
     elif samples.labels is not None:
         right = [*samples.labels[: len(answers)]]
     try:
@@ -220,7 +221,7 @@ def measure(network: Network, by: Validation) -> Accuracy:
         raise InvalidArgument(f"{network.file}: {error.message}") from error
 
 
-def _answers(network: Network, samples: Samples) -> list[Answer]:
+def _answers(network: Network, samples: Samples, by: Validation) -> list[Answer]:
     """Return the answer to each item: many run together where they may."""
     running = session(load(network.file).SerializeToString())
     served = [each for each in network.outputs if each.is_served]
@@ -246,7 +247,23 @@ def _answers(network: Network, samples: Samples) -> list[Answer]:
                     for name, each in zip(names, outputs, strict=True)
                 }
             )
-    return [{name: _array(each) for name, each in answer.items()} for answer in answers]
+    found: list[Answer] = [
+        {name: _array(each) for name, each in answer.items()} for answer in answers
+    ]
+    if by.metric != Metric.TEXT:
+        return found
+    characters = ctc.characters_of(running.get_modelmeta().custom_metadata_map)
+    return [_read_out(each, characters, labelled=by.best is None) for each in found]
+
+
+def _read_out(answer: Answer, characters: Sequence[str], *, labelled: bool) -> Answer:
+    """Return the text of an answer of scores by character, and other answers as they are."""
+    text = ctc.text(answer, characters)
+    if text is None:
+        return answer
+    if labelled and not characters:
+        raise InvalidArgument(ctc.UNNAMED)
+    return {"text": _array(text)}
 
 
 def _array(value: Any) -> Array:

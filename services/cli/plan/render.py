@@ -253,12 +253,12 @@ def _pair(measure: Measure | None) -> str:
 
 
 def _parked(plan: Plan, gpus: GpuNames) -> str:
-    """Return the GPUs that the plan leaves empty, so that their power could be cut."""
+    """Return the GPUs that the plan leaves empty, so that they could be switched off."""
     prediction = plan.prediction
     parked = ", ".join(gpu_name(gpus, uuid) for uuid in prediction.parked_gpus)
     nodes = ", ".join(prediction.empty_nodes)
     return (
-        f"\nParked: {parked}; {prediction.parked_power_w:.0f} W idle, which could be cut."
+        f"\nParked: {parked}; {prediction.parked_power_w:.0f} W idle, which could be switched off."
         f"{f' Empty nodes: {nodes}.' if nodes else ''}"
     )
 

@@ -250,7 +250,8 @@ def _parked(gpus: Iterable[Row], plan: Row) -> Iterator[Text]:
     empty = [gpu for gpu in gpus if gpu.uuid in plan.parked]
     if empty:
         names = ", ".join(f"{gpu.node}/{gpu.index}" for gpu in empty)
-        yield Text(f"parked: {names}; {sum(gpu.power_w for gpu in empty):.0f} W, could be cut")
+        watts = sum(gpu.power_w for gpu in empty)
+        yield Text(f"parked: {names}; {watts:.0f} W, which could be switched off")
 
 
 def _profile(drift: Row) -> str:

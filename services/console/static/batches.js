@@ -34,7 +34,7 @@ export class Batches extends Component {
 }
 
 export function batchesView({ batches, releases, served }) {
-  if (!served) return h("p", { class: "empty" }, "This deployment has no batch service; a section ", h("code", {}, "batch: {}"), " adds one.");
+  if (!served) return h("p", { class: "empty" }, "This deployment has no batch service. Add a section ", h("code", {}, "batch: {}"), " to its file, and start it: ", h("code", {}, "cinquefoil batch serve"), ".");
   const waiting = batches.filter((each) => each.state === "BATCH_STATE_IN_PROGRESS");
   const left = waiting.reduce((sum, each) => sum + Number(each.lines) - Number(each.completed) - Number(each.failed), 0);
   const sum = (field) => releases.reduce((all, each) => all + each[field], 0);
@@ -57,7 +57,7 @@ export function batchesView({ batches, releases, served }) {
       ["within", (each) => `${fixed(parseFloat(each.window) / 3600, 0)} h of ${time(each.created_at)}`],
       ["expected", (each) => each.outlook?.text ?? (each.ended_at ? `ended ${time(each.ended_at)}` : "–")],
       ["emitted", (each) => carbon(each.carbon_gco2e), "number"],
-    ], batches, "No batch yet. Begin one: cinquefoil batch submit FILE"));
+    ], batches, ["There is no batch. Begin one: ", h("code", {}, "cinquefoil batch submit FILE"), "."]));
 }
 
 // A model's 48 hours: the grid, and below it on the same axis what runs.

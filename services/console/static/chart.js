@@ -11,7 +11,7 @@ const utc = (s, step) => {
   if (text.endsWith("T00:00:00.000Z")) return text.slice(5, 10);
   return step < 60 ? text.slice(11, 19) : text.slice(11, 16);
 };
-const rounded = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(4)).toString());
+const rounded = (value) => (value === null || value === undefined ? "" : Number(value.toPrecision(4)).toString());
 
 // Each area with those below it; what is drawn first is the whole, and the others cover it.
 function stacked(lines) {
@@ -64,7 +64,7 @@ export class Chart extends Component {
       cursor: { drag: { x: true, y: false }, sync: { key: "time" } },
       scales: { y: { range: (_, least, most) => (fromZero ? [0, most * 1.1 || 1] : [least - (most - least || most) * 0.1, most + (most - least || most) * 0.1]) } },
       axes: [{ ...axis, values: (_, splits) => splits.map((each) => utc(each, splits[1] - splits[0])) }, { ...axis, size: 64, label: unit, labelSize: 18, stroke: colour("--quiet") }],
-      series: [{ label: "UTC", value: (_, s) => (s === null ? "–" : new Date(s * 1e3).toISOString().slice(0, 19).replace("T", " ")) }, ...series],
+      series: [{ label: "UTC", value: (_, s) => (s === null ? "" : new Date(s * 1e3).toISOString().slice(0, 19).replace("T", " ")) }, ...series],
       hooks: { draw: [({ ctx, bbox, valToPos }) => {
         ctx.fillStyle = colour("--text");
         for (const at of marks) ctx.fillRect(valToPos(at, "x", true), bbox.top, devicePixelRatio, bbox.height);

@@ -18,7 +18,7 @@ class Table extends Component {
   }
 
   componentWillUnmount() {
-    this.watching.disconnect();
+    this.watching?.disconnect(); // none where its page failed while it was drawn
   }
 
   render({ caption, columns, rows }, { scrolls }) {
@@ -48,7 +48,10 @@ export async function read(path, given) {
   return document_;
 }
 
-export const failure = (error) => h("p", { class: "problem", role: "alert" }, `✕ ${error.message}`);
+// Text with its commands, which stand between backticks, set as such.
+export const said = (text) => text.split("`").map((part, n) => (n % 2 ? h("code", {}, part) : part));
+
+export const failure = (error) => h("p", { class: "problem", role: "alert" }, "✕ ", said(error.message));
 
 // A part that is made when it is opened: {id, summary, view}.
 export class Folded extends Component {

@@ -9,9 +9,11 @@ import { differencePage, planPage, plansPage } from "./plans.js";
 import { Receipts } from "./receipts.js";
 import { known, Login } from "./session.js";
 import { age } from "./units.js";
+import { Why } from "./why.js";
 import { WhatIf } from "./whatif.js";
 
-const main = document.getElementById("main");
+const main = document.getElementById("main"), place = document.getElementById("page"), wrong = document.getElementById("wrong");
+const MOST_SAID = 3; // conditions on Now; elsewhere the first, and on their own page none
 const live = document.getElementById("live");
 let present = null;
 let turn = 0; // of the page that is shown: answers for an earlier page are dropped
@@ -29,8 +31,14 @@ function opened() {
   return { name: name || "now", detail };
 }
 
+function explain() {
+  const { name, detail } = opened();
+  if (present) render(h(Why, { present, most: name === "now" ? MOST_SAID : name === "nodes" && !detail ? 0 : 1 }), wrong);
+}
+
 async function draw() {
   const { name, detail } = opened();
+  explain();
   const mine = ++turn;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.getAttribute("href") === `#/${name}`) {
@@ -40,9 +48,9 @@ async function draw() {
   }
   try {
     const page = await content(name, detail);
-    if (mine === turn) render(h("div", { key: location.hash }, page), main);
+    if (mine === turn) render(h("div", { key: location.hash, "data-page": location.hash }, page), place);
   } catch (error) {
-    if (mine === turn) render(h("div", {}, h("h1", {}, document.querySelector("nav a[aria-current]")?.textContent ?? ""), failure(error)), main);
+    if (mine === turn) render(h("div", { "data-page": location.hash }, h("h1", {}, document.querySelector("nav a[aria-current]")?.textContent ?? ""), failure(error)), place);
   }
 }
 
@@ -74,6 +82,7 @@ function follow() {
     const silent = present.status.problems.map((each) => /^(\w+) at /.exec(each)?.[1]).filter((each) => each && !(each in present.stale));
     const away = [...Object.entries(present.stale).map(([service, seconds]) => `${service} away for ${age(seconds)}`), ...silent.map((service) => `${service} does not answer`)];
     state(away.length ? `○ Not live: ${away.join(", ")}` : "● Live", away.length ? "poor" : "");
+    explain();
     const changed = before !== null && planned(before) !== planned(present);
     const first = before === null && opened().name === "what-if"; // it needs the GPUs
     if (LIVE[opened().name] || (opened().name === "plans" && changed) || first) draw();
@@ -96,7 +105,7 @@ async function start() {
     follow();
   } else {
     live.textContent = "Not logged in";
-    render(h(Login, { done: start }), main);
+    render(h(Login, { done: start }), place);
   }
 }
 start();

@@ -3,6 +3,7 @@ import { Component, h, read, table } from "./dom.js";
 import { fill, line, swatch } from "./pictures.js";
 import { Order, session } from "./session.js";
 import { energy, fixed, ms, percent } from "./units.js";
+import { unserved } from "./why.js";
 
 const DISCIPLINES = { fcfs: "first come, first served", edf: "earliest deadline first", priority: "by priority", ssjf: "short answers first" };
 const CHOICES = {
@@ -15,17 +16,17 @@ const CHOICES = {
 export async function modelsPage({ status, account, palette }) {
   const { models } = await read("/api/models");
   return h("div", {}, h("h1", {}, "Models"), h("div", { class: "flow" }, models.map((model) =>
-    one(model, status.models.find((each) => each.model === model.model), account.find((row) => row.name === model.model), palette))));
+    one(model, status.models.find((each) => each.model === model.model), account.find((row) => row.name === model.model), palette, status))));
 }
 
-function one(model, now, row, palette) {
+function one(model, now, row, palette, status) {
   const serving = new Map((now?.variants ?? []).map((each) => [each.variant, each]));
   const best = Math.max(...model.variants.map((each) => each.accuracy));
   return h("section", { "aria-label": model.model },
     h("h2", {}, swatch(line(palette, model.model)), model.model),
     h("p", { class: "headline" },
       `${fixed(model.slo_percentile, 0)} % of requests are to be answered within ${ms(model.slo_latency_s)}; `,
-      now?.answered ? `p95 is ${ms(now.p95_s)}, accuracy ${fixed(now.accuracy, 4)} (${percent(now.accuracy / best, 1)} of the best variant's). ` : "none was answered yet. ",
+      now?.answered ? `p95 is ${ms(now.p95_s)}, accuracy ${fixed(now.accuracy, 4)} (${percent(now.accuracy / best, 1)} of the best variant's). ` : ["none was answered. ", unserved(model.model, status)],
       row?.requests > 0 ? `Each takes ${energy(row.energy_j / row.requests)}.` : ""),
     table(`Variants of ${model.model}, accuracy in ${model.accuracy_unit}`, [
       ["variant", (each) => [swatch(fill(palette, model.model, each.variant)), each.variant]],
@@ -39,7 +40,8 @@ function one(model, now, row, palette) {
 
 class Policy extends Component {
   render({ model }, { discipline = model.discipline, instance_choice = model.instance_choice }) {
-    const words = `Next request: ${DISCIPLINES[model.discipline] ?? "not known"}. Instance: ${CHOICES[model.instance_choice] ?? "not known"}.`;
+    const known = DISCIPLINES[model.discipline] && CHOICES[model.instance_choice];
+    const words = known ? `Next request: ${DISCIPLINES[model.discipline]}. Instance: ${CHOICES[model.instance_choice]}.` : ["How its requests are ordered comes with the first plan: ", h("code", {}, "cinquefoil plan watch"), " shows it."];
     if (!session.changes) return h("p", {}, words);
     const choice = (label, name, known, value) => h("label", {}, `${label} `, h("select", { id: `${name}-${model.model}`,
       onChange: (event) => this.setState({ [name]: event.target.value }) },

@@ -1,10 +1,10 @@
 // Nodes and sources: what keeps something from working, and the setting that changes it.
-import { h, table } from "./dom.js";
+import { h, said, table } from "./dom.js";
 import { Order } from "./session.js";
 import { AGE, column, ENERGY, fixed, provenance } from "./units.js";
+import { byEffect, remedy } from "./why.js";
 
 const MARKS = { stops: "✕ stops", waits: "… waits", degrades: "▲ degrades" };
-const ORDER = Object.keys(MARKS);
 
 // Types of GPUs with how many there are of each: "2 × a100-40gb, l4".
 function kinds(gpus) {
@@ -14,7 +14,6 @@ function kinds(gpus) {
 }
 
 export function nodesPage({ status }) {
-  const sorted = status.conditions.toSorted((a, b) => ORDER.indexOf(a.effect) - ORDER.indexOf(b.effect));
   const nodes = [...new Set([...status.gpus.map((gpu) => gpu.node), ...status.away])].map((name) => ({
     name,
     gpus: status.gpus.filter((gpu) => gpu.node === name),
@@ -26,27 +25,27 @@ export function nodesPage({ status }) {
   const differ = new Set(digests.map(([, digest]) => digest)).size > 1;
   return h("div", {},
     h("h1", {}, "Nodes and sources"),
-    status.problems.map((each) => h("p", { class: "problem", role: "alert" }, `✕ ${each}`)),
     h("div", { class: "flow" },
-    h("section", {}, h("h2", {}, "Conditions"),
+    h("section", { class: "whole" }, h("h2", {}, "Conditions"),
     table("What keeps something from working now", [
       ["condition", (each) => each.kind],
       ["effect", (each) => MARKS[each.effect] ?? each.effect],
       ["of", (each) => each.subject],
       ["what is wrong", (each) => each.sentence],
-      ["setting that changes it", (each) => (each.setting ? h("code", {}, each.setting) : "–")],
-    ], sorted, status.problems.length ? "Conditions are not known: the planner does not answer. Start it with cinquefoil up." : "✓ Nothing keeps a node, model, plan or zone from working.")),
-    h("section", {}, h("h2", {}, "Nodes"),
+      ["what changes it", remedy],
+    ], byEffect(status.conditions), status.problems.some((each) => each.startsWith("planner at")) ? "Conditions are not known: the planner does not answer." : "✓ Nothing keeps a node, model, plan or zone from working.")),
+    h("section", { class: "whole" }, h("h2", {}, "Nodes"),
     table("What each has, draws and is used for", [
       ["node", (each) => each.name],
       ["agent", (each) => (each.away ? "✕ away" : "✓ connected"), "short"],
       ["GPUs", (each) => kinds(each.gpus) || (each.away ? "not known: it is away" : "none"), "short"],
       ["power, W", (each) => fixed(each.gpus.reduce((sum, gpu) => sum + gpu.power_w, 0), 0), "number"],
       column("energy", nodes, ENERGY, (each) => each.gpus.reduce((sum, gpu) => sum + gpu.energy_j, 0)),
+      ["PUE", (each) => (each.pue ? `${fixed(each.pue.pue, 2)}${each.pue.measured ? " (measured)" : ""}` : each.away ? "away" : "1 (not stated)"), "number"],
       ["use", (each) => (each.order ? `▲ out of use${each.order.drain ? ", drained" : " from the next plan"}${each.order.principal ? `, by ${each.order.principal}` : ""}` : "✓ in use"), "short"],
-      ["change", (each) => h("a", { href: `#/nodes/${each.name}`, "aria-label": `${each.order ? "Use" : "Take out of use:"} ${each.name}` }, each.order ? "use again" : "take out of use")],
-      ["PUE", (each) => (each.pue ? `${fixed(each.pue.pue, 2)}${each.pue.measured ? " (measured)" : ""}` : "–"), "number"],
-    ], nodes, "No node is known: the planner does not answer. Start it with cinquefoil up.")),
+      ["change", (each) => h("a", { href: `#/nodes/${each.name}`, "aria-label": `${each.order ? "Use" : "Take out of use:"} ${each.name}` }, each.order ? "use again" : "take out of use"), "short"],
+    ], nodes, status.problems.some((each) => each.startsWith("planner at")) ? "Nodes are not known: the planner does not answer." : "No node has a GPU that the planner knows."),
+    status.away.length > 0 && h("p", { class: "quiet" }, "An agent that is away is started on its node: ", h("code", {}, `cinquefoil gpuagent serve --node ${status.away[0]}`))),
     h("section", {}, h("h2", {}, "Sources"),
     table("Carbon intensity", [
       ["zone", (zone) => zone.zone],
@@ -65,7 +64,10 @@ export function nodePage({ status }, name) {
   const gpus = status.gpus.filter((gpu) => gpu.node === name);
   const order = status.orders.find((each) => each.node === name);
   const without = new URLSearchParams(gpus.map((gpu) => ["without", gpu.uuid]));
-  if (!gpus.length && !order) return h("div", {}, h("h1", {}, name), h("p", { class: "empty" }, "No such node has a GPU. ", h("a", { href: "#/nodes" }, "All nodes")));
+  if (!gpus.length && !order) {
+    const why = status.problems.find((each) => each.startsWith("planner at")) ?? (status.away.includes(name) ? `Its agent is away, and nothing is known of its GPUs. Start it there: \`cinquefoil gpuagent serve --node ${name}\`.` : "No node of this name has a GPU; `cinquefoil nodes list` has all.");
+    return h("div", {}, h("h1", {}, name), h("p", { class: "empty" }, said(why)), h("p", {}, h("a", { href: "#/nodes" }, "All nodes")));
+  }
   return h("div", {},
     h("p", {}, h("a", { href: "#/nodes" }, "All nodes")),
     h("h1", {}, name),

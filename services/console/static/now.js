@@ -4,8 +4,8 @@ import { History } from "./history.js";
 import { fill, forecastPicture, gpuBar, line, spoken, swatch } from "./pictures.js";
 import { clock } from "./timeline.js";
 import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, stamp } from "./units.js";
+import { unserved } from "./why.js";
 
-const MOST_SAID = 3; // conditions; the others are on their own page
 const MOST_GPUS = 32;
 const STATES = { proposed: "about to be carried out", rolling: "being carried out" }; // of a plan, where its own word says less
 
@@ -17,14 +17,13 @@ export class Now extends Component {
     const old = (service) => (stale[service] === undefined ? "" : "stale");
     return h("div", {},
       h("h1", { class: "unseen" }, "Now"),
-      wrong(status, stale),
       h("div", { class: old("planner") }, happened(status, history)),
       h("div", { class: `tiles ${old("planner")}` }, tiles(status, days, history)),
       h("div", { class: "now" },
         h("div", {}, h(History, { palette, plan: `${status.plan?.version} ${status.plan?.state}`, show: (found) => this.setState({ history: found }) })),
         h("div", { class: "aside" },
           h("section", { class: `${old("router")} ${status.models.length > 2 ? "many" : ""}`, "aria-label": "Models" }, h("h2", {}, "Models"),
-            h("div", { class: "cards" }, status.models.map((model) => modelCard(model, account.find((row) => row.name === model.model), palette))),
+            h("div", { class: "cards" }, status.models.map((model) => modelCard(model, account.find((row) => row.name === model.model), palette, status))),
             !status.models.length && h("p", { class: "empty" }, "No model is served: the router does not answer, or has no model. Start it: ", h("code", {}, "cinquefoil up"), ".")),
           h("section", { class: `${old("planner")} ${new Set(status.gpus.map((gpu) => gpu.node)).size > 2 ? "many" : ""}`, "aria-label": "GPUs now" }, h("h2", {}, "GPUs now"), gpuCards(status, palette)),
           h("section", { class: `${old("carbon")} ${status.zones.length > 2 ? "many" : ""}`, "aria-label": "Zones" }, h("h2", {}, "Zones"),
@@ -33,20 +32,9 @@ export class Now extends Component {
   }
 }
 
-// What is wrong, and the setting that changes it.
-function wrong({ problems, conditions, grid_events = [], sites = [] }, stale) {
-  return h("div", { id: "wrong" },
-    Object.entries(stale).map(([service, seconds]) => h("p", { class: "warning", role: "status" }, `▲ The ${service} does not answer. What follows of it is ${age(seconds)} old.`)),
-    problems.map((each) => h("p", { class: "problem", role: "alert" }, `✕ ${each}`)),
-    grid_events.map((each) => h("p", { class: "warning", key: each.event_id }, `▲ ${each.sentence}`, sites.filter((site) => site.site === each.site).map((site) => ` ${fixed(site.metered_w, 0, " W")} at the wall now.`))),
-    conditions.slice(0, MOST_SAID).map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
-    !problems.length && !conditions.length && h("p", { class: "unseen" }, "✓ Nothing is wrong."),
-    conditions.length > 0 && h("p", {}, h("a", { href: "#/nodes", id: "conditions" }, `${counted(conditions.length, "condition")}, and what changes them`)));
-}
-
 // The last change and its cause, in one sentence.
 function happened({ plan, leader, problems, conditions }, history) {
-  if (!plan) return h("p", { class: "headline" }, problems.some((each) => each.startsWith("planner at")) ? ["The planner does not answer, and nothing is known of its plans. Start it: ", h("code", {}, "cinquefoil up"), "."] : `No plan yet. ${conditions.length ? "The conditions above say what is missing." : "The planner makes one when it knows a GPU and a carbon intensity."}`);
+  if (!plan) return h("p", { class: "headline" }, problems.some((each) => each.startsWith("planner at")) ? ["The planner does not answer, and nothing is known of its plans. Start it: ", h("code", {}, "cinquefoil up"), "."] : ["There is no plan. ", conditions.length ? "Above is what is missing." : ["The planner makes one when it knows a GPU and a carbon intensity: ", h("code", {}, "cinquefoil plan watch"), " shows the first."]]);
   const past = history?.plans.find((each) => each.version === plan.version);
   return h("div", {},
     h("p", { class: "headline" },
@@ -86,23 +74,24 @@ function tiles(status, days, history) {
 
 const known = (value) => value !== null && value !== undefined;
 
-function modelCard(model, row, palette) {
+function modelCard(model, row, palette, status) {
   const share = known(model.p95_s) ? model.p95_s / model.slo_latency_s : null;
   const variants = model.variants.map((each) => h("li", {}, swatch(fill(palette, model.model, each.variant)), `${each.variant} `, h("span", { class: "quiet" }, percent(each.share))));
   const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   return h("section", { class: "card", "aria-label": model.model },
     h("h3", {}, swatch(line(palette, model.model)), model.model,
       share === null ? h("small", {}, "no request yet") : share <= 1 ? h("small", { class: "good" }, "✓ within its objective") : h("small", { class: "bad" }, "✕ above its objective")),
-    h("p", { class: "figure" }, ms(model.p95_s), h("small", {}, ` p95 of ${ms(model.slo_latency_s)}`)),
+    h("p", { class: "figure" }, share === null ? h("small", {}, `p95 within ${ms(model.slo_latency_s)}`) : [ms(model.p95_s), h("small", {}, ` p95 of ${ms(model.slo_latency_s)}`)]),
     h("div", { class: "meter", "aria-hidden": "true" }, h("i", { class: share > 1 ? "over" : "", style: { width: `${Math.min(100, (share ?? 0) * 100)}%` } })),
-    h("ul", { class: "variants", "aria-label": "Variants and their shares" }, variants.length ? variants : h("li", {}, "No variant serves it yet.")),
+    h("ul", { class: "variants", "aria-label": "Variants and their shares" }, variants.length ? variants : h("li", {}, "No variant serves it.")),
+    share === null && h("p", { class: "empty" }, unserved(model.model, status)),
     h("dl", { class: "facts" },
       fact("Requests", fixed(model.rate_rps, 1, " req/s")),
       model.output_tokens ? fact("Tokens", fixed(model.output_tokens_per_s, 1, " tokens/s")) : null,
-      fact("Accuracy now", model.answered ? fixed(model.accuracy, 4) : "–"),
+      model.answered > 0 && fact("Accuracy now", fixed(model.accuracy, 4)),
       fact("Waiting", String(model.queue_depth)),
       fact("Failed, late", `${model.failed}, ${model.late}`),
-      row ? fact("Energy of a request", row.requests > 0 ? energy(row.energy_j / row.requests) : "–") : null,
+      row?.requests > 0 && fact("Energy of a request", energy(row.energy_j / row.requests)),
       row ? fact("Emitted in 24 h", carbon(row.carbon_gco2e)) : null,
       row?.requests > 0 ? fact("Saved in 24 h", saved(row)) : null));
 }
@@ -121,7 +110,7 @@ function zoneCard(zone, forecast) {
             ["low", (n) => fixed(forecast.low[n], 0), "number"],
             ["high", (n) => fixed(forecast.high[n], 0), "number"],
           ], hours, "") })]
-      : h("p", { class: "empty" }, "No forecast is known for this zone."));
+      : h("p", { class: "empty" }, "No forecast is known: its source has none, or does not answer. ", h("code", {}, "cinquefoil doctor"), " asks it."));
 }
 
 // What the grid does next: its extremes, in order of time.

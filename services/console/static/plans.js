@@ -26,7 +26,7 @@ export async function plansPage() {
       column("emissions per hour", plans, CARBON, (plan) => plan.prediction?.carbon_gco2e_per_h),
       ...(plans.length > 1 ? [["go back", (plan) => (plan.version === newest ? "it is the newest" : h("a", { href: `#/plans/${newest}..${plan.version}`, "aria-label": `What rolling back to plan ${plan.version} would change` }, "what would change")), "short"],
       ["against the newest", (plan) => (plan.version === newest ? "" : h("a", { href: `#/plans/${plan.version}..${newest}`, "aria-label": `Compare plan ${plan.version} with plan ${newest}` }, "compare"))]] : []),
-    ], plans, "No plan yet. The planner makes one when it knows a GPU and a carbon intensity: Nodes and sources says what is missing.")));
+    ], plans, ["There is no plan. The planner makes one when it knows a GPU and a carbon intensity: ", h("code", {}, "cinquefoil status"), " says what is missing."])));
 }
 
 function compare(plans) {

@@ -101,7 +101,7 @@ export class Receipts extends Component {
         column("energy per request", kinds, ENERGY, ([, each]) => mean(each), ([, each]) => error(each)),
         ["how it is known", ([, each]) => each.method ?? "–"],
         column("carbon per request", kinds, CARBON, ([, each]) => (each.emitted ? each.carbon_gco2e / each.emitted : null)),
-      ], kinds, problem ? "No receipts have come." : ["No request was answered since. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."]),
+      ], kinds, problem ? ["None come. ", h("code", {}, "cinquefoil health router"), " asks the router."] : ["No request was answered since. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."]),
       seen > 0 && h("p", { class: "quiet" }, `${seen === 1 ? "One receipt" : `${seen} receipts`} from ${routers} of ${processes} router processes`,
         left > 0 ? `; ${left} more were left out (${percent(left / (left + seen))}): choose a smaller sample.` : ".")),
       h("section", {}, h("h2", {}, "Newest"),

@@ -36,7 +36,7 @@ export function column(heading, rows, units, value, error) {
 }
 export const age = (seconds) =>
   known(seconds) ? (seconds < 90 ? `${seconds.toFixed(0)} s` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(0)} h`) : NONE;
-export const time = (text) => text.slice(0, 19).replace("T", " ");
+export const time = (text) => (text ?? NONE).slice(0, 19).replace("T", " ");
 export const stamp = (s) => time(new Date(s * 1e3).toISOString()); // of seconds since 1970
 export const gpuName = (gpu) => `${gpu.node}/${gpu.index}`;
 export const word = (name, prefix) => name.replace(prefix, "").toLowerCase().replaceAll("_", " ");

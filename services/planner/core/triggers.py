@@ -13,7 +13,6 @@ from enum import StrEnum
 from operator import itemgetter
 
 from cinquefoil.gpuagent.v1.records import SegmentSpec
-from cinquefoil.planner.v1.records import Dispersion
 from services.kit.config import Triggers
 from services.kit.plurals import counted
 from services.kit.units import S_PER_H
@@ -323,12 +322,12 @@ def _dispersion(before: Observation, now: Observation) -> Iterator[Trigger]:
         old = before.dispersion.get(model)
         if old is not None and old != new:
             burstier = new.at_1s > old.at_1s or new.at_10s > old.at_10s
-            text = f"demand: dispersion of {model} {_spoken(new)} ({_spoken(old)} before)"
+            text = (
+                f"demand: {model} comes in {'larger' if burstier else 'smaller'} bursts, "
+                f"dispersion {old.at_1s:.1f} -> {new.at_1s:.1f} at 1 s, "
+                f"{old.at_10s:.1f} -> {new.at_10s:.1f} at 10 s"
+            )
             yield Trigger(Kind.DEMAND, text, burstier)
-
-
-def _spoken(dispersion: Dispersion) -> str:
-    return f"{dispersion.at_1s:.1f} at 1 s, {dispersion.at_10s:.1f} at 10 s"
 
 
 def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:

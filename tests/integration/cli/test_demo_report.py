@@ -126,11 +126,21 @@ def test_the_price_names_accuracy_and_latency_missed() -> None:
         f"{start} 200 ms (BASE 200); every model met its latency objective; no request was lost."
     )
     assert missed == (
-        f"{start} 401 ms (BASE 401); Cinquefoil missed the latency objective of digits and BASE "
-        "missed the latency objective of digits; no request was lost."
+        f"{start} 401 ms (BASE 401); both missed the latency objective of digits; "
+        "no request was lost."
     )
     rows = {label: ours for label, _, ours in report.rows(base, replace(better, models=late))}
     assert rows["digits: p95 (<= 400 ms)"] == "401 ms, missed"
+
+
+def test_latencies_of_a_busy_machine_are_said_to_be_so() -> None:
+    """Only where an objective was missed, and the cores were waited for."""
+    base, better = compared()
+    late = replace(base, models={"digits": replace(base.models["digits"], slo_latency_ms=401.0)})
+    said = report.busy([late, better], 36.2, 2)
+    assert said.startswith("This machine was busy with 36 processes on 2 cores")
+    assert not report.busy([base, better], 36.2, 2)
+    assert not report.busy([late, better], 2.5, 2)
 
 
 def test_nothing_against_nothing_saves_nothing() -> None:

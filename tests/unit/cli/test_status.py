@@ -114,7 +114,7 @@ def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None
     console.print(render(_status(node, plan=plan)))
 
     shown = console.export_text()
-    assert "parked: rack-7/1, rack-7/2; 63 W, could be cut" in shown
+    assert "parked: rack-7/1, rack-7/2; 63 W, which could be switched off" in shown
     assert "empty nodes: rack-7" in shown
     assert "wanted to serve all: 1 x a100-40gb or 5 x t4" in shown
 

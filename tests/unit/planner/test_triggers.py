@@ -122,7 +122,10 @@ def test_intensity_that_leaves_zero_is_a_cause() -> None:
         ),
         (
             replace(SEEN, dispersion={"digits": Dispersion(9.0, 9.0)}),
-            "demand: dispersion of digits 9.0 at 1 s, 9.0 at 10 s (1.0 at 1 s, 1.0 at 10 s before)",
+            (
+                "demand: digits comes in larger bursts, "
+                "dispersion 1.0 -> 9.0 at 1 s, 1.0 -> 9.0 at 10 s"
+            ),
         ),
         (replace(SEEN, strategy="base"), "objective: strategy exact -> base"),
         (replace(SEEN, carbon_weight=0.1), "objective: carbon_weight 0.5 -> 0.1"),

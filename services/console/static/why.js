@@ -1,0 +1,39 @@
+// Why: what is wrong now, on every page, with the setting and the command that change it.
+import { h, said } from "./dom.js";
+import { age, counted, fixed } from "./units.js";
+
+const MARKS = { stops: "✕", waits: "…", degrades: "▲" };
+const ORDER = Object.keys(MARKS);
+
+export const byEffect = (conditions) => conditions.toSorted((a, b) => ORDER.indexOf(a.effect) - ORDER.indexOf(b.effect));
+
+// What changes a condition.
+export const remedy = ({ setting, command }) => [setting && ["Setting: ", h("code", {}, setting), ". "], command && ["Run: ", h("code", {}, command)]];
+
+const sentence = (each) => h("p", { class: each.effect === "stops" ? "problem" : "warning" }, `${MARKS[each.effect] ?? "▲"} ${each.sentence}. `, remedy(each));
+
+const silent = (status, service) => status.problems.find((each) => each.startsWith(`${service} at`));
+
+// What keeps a model from being served or requested, in one sentence with its command.
+export function unserved(model, status) {
+  if (silent(status, "router")) return said(silent(status, "router"));
+  const own = byEffect(status.conditions).find(({ subject }) => subject === `model/${model}` || subject.startsWith(`variant/${model}/`));
+  const found = own ?? byEffect(status.conditions).find(({ subject }) => !/^(model|variant)\//.test(subject));
+  const served = status.models.some((each) => each.model === model && each.variants.some((variant) => variant.connected));
+  if (own || (found && !served)) return [`${found.sentence}. `, remedy(found)];
+  if (served) return ["Send requests: ", h("code", {}, `cinquefoil load ${model} --rps 50`)];
+  if (silent(status, "planner")) return said(silent(status, "planner"));
+  return ["Its workers load, or no plan has a segment of it: ", h("code", {}, `cinquefoil models show ${model}`), " says which."];
+}
+
+// {present, most}: the newest document of /api/events, and how many conditions are said in full.
+export function Why({ present: { status, stale }, most }) {
+  const { problems, conditions, grid_events: events = [], sites = [] } = status;
+  return h("div", {},
+    Object.entries(stale).map(([service, seconds]) => h("p", { class: "warning", role: "status" }, `▲ The ${service} does not answer. What follows of it is ${age(seconds)} old. Start it: `, h("code", {}, `cinquefoil ${service} serve`))),
+    problems.filter((each) => !(each.split(" at ")[0] in stale)).map((each) => h("p", { class: "problem", role: "alert" }, "✕ ", said(each))),
+    events.map((each) => h("p", { class: "warning", key: each.event_id }, `▲ ${each.sentence}`, sites.filter((site) => site.site === each.site).map((site) => ` ${fixed(site.metered_w, 0, " W")} at the wall now.`))),
+    byEffect(conditions).slice(0, most).map(sentence),
+    !problems.length && !conditions.length && h("p", { class: "unseen" }, "✓ Nothing is wrong."),
+    conditions.length > most && h("p", {}, h("a", { href: "#/nodes", id: "conditions" }, `${counted(conditions.length, "condition")}, and what changes them`)));
+}
