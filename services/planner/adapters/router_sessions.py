@@ -160,6 +160,7 @@ class RouterSessions:
             self._state.demand.forget(link.router_id)
             self._state.burstiness.forget(link.router_id)
             self._state.lengths.forget(link.router_id)
+            self._state.singles.forget(link.router_id)
         self._state.changed.notify()
 
     def _add(self, model: str, answers: tuple[int, float], sign: int) -> None:

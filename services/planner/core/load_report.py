@@ -1,5 +1,7 @@
 """A router's report of its load, one window at a time."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +18,31 @@ LATE_S: Final = 1.0
 """Longest delay of a report whose successor is on time, s."""
 
 _MOST_LATENCY_S: Final = 3600.0
+_MOST_GROUPS: Final = 8
+_MOST_WAITING: Final = 10**6
+_MOST_DUE_S: Final = 8 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingHere:
+    """Requests of one model that can wait, at one router.
+
+    Attributes:
+        singles: Time until they are due, s, and number of those that are of no batch, in groups.
+        answered: Those that it has answered since its start, of batches, too.
+    """
+
+    singles: Sequence[tuple[float, int]] = ()
+    answered: int = 0
+
+    def bounded(self) -> WaitingHere:
+        """Return the plausible part."""
+        plausible = [
+            (due_s, min(count, _MOST_WAITING))
+            for due_s, count in self.singles[:_MOST_GROUPS]
+            if 0 <= due_s <= _MOST_DUE_S  # nor NaN
+        ]
+        return replace(self, singles=plausible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +64,7 @@ class LoadReport:
         arrivals_per_s: Requests that arrived in each second that ended since the last report, by
             model; empty: not known.
         unreachable: Segments of which the router reaches no worker.
+        waiting: Requests that can wait, by model.
     """
 
     router_id: str
@@ -52,6 +80,7 @@ class LoadReport:
     first_second: int = 0
     arrivals_per_s: Mapping[str, Sequence[int]] = field(default_factory=dict)
     unreachable: frozenset[str] = frozenset()
+    waiting: Mapping[str, WaitingHere] = field(default_factory=dict)
 
 
 def bounded(
@@ -127,6 +156,9 @@ def bounded(
             model: per_second(given)
             for model, given in report.arrivals_per_s.items()
             if model in variants
+        },
+        waiting={
+            model: given.bounded() for model, given in report.waiting.items() if model in variants
         },
     )
     return found, tuple(dict.fromkeys(clamped))

@@ -222,6 +222,10 @@ def _waiting_load(dispatcher: Dispatcher, account: Account) -> planner_pb2.Waiti
         energy_j=stats.energy_j,
         marginal_energy_j=stats.marginal_j,
         service_s=filler.service_s,
+        singles=[
+            planner_pb2.WaitingGroup(due_s=due_s, requests=count)
+            for due_s, count in filler.singles(dispatcher.now_s)
+        ],
     )
 
 

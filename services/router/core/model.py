@@ -201,6 +201,7 @@ class Request(NamedTuple):
         text_bytes: Length of its prompt, where its body is longer for pictures in it; 0: as its
             body.
         deferrable: It can wait until its deadline: it is of the class below all others.
+        one_of_many: It came with others of a batch, which the batch service reports itself.
     """
 
     number: int
@@ -218,6 +219,7 @@ class Request(NamedTuple):
     id: str = ""
     text_bytes: int = 0
     deferrable: bool = False
+    one_of_many: bool = False
 
     @property
     def prompt_bytes(self) -> int:

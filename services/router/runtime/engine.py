@@ -236,6 +236,7 @@ class Engine:
             head.id,
             head.text_bytes,
             head.deferrable,
+            head.one_of_many,
         )
         pending = PendingRequest(request, receiver=receiver)
         if head.adapter or head.only is not None:

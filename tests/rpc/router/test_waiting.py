@@ -174,10 +174,17 @@ async def test_a_plan_holds_them_and_a_later_one_lets_them_go(
     held = asyncio.create_task(http.post(INFER, json=body(), headers=soon(HOUR)))
     await until_queued(world, 1)
     assert "cleaner hours" in (await status(world)).held_by
+    content = json.dumps(body()).encode()
+    post = http.post("/v2/waiting/lines", params=LINES, content=content, headers=soon(HOUR))
+    of_batch = asyncio.create_task(post)
+    await until_queued(world, 2)
+    await until(lambda: world.planner.reports[-1].models[0].waiting.queued == 2)
+    (single,) = world.planner.reports[-1].models[0].waiting.singles
+    assert (single.requests, 3000 < single.due_s <= HOUR) == (1, True), "batches report theirs"
     assert (await http.post(INFER, json=body())).status_code == 200, "others are not held"
     period.fill = True
     await world.planner.release(waiting_pb2.WaitingRelease(model="digits", periods=[period]))
-    assert (await held).status_code == 200
+    assert [(await each).status_code for each in (held, of_batch)] == [200, 200]
 
 
 async def test_many_in_one_call_are_answered_each_as_it_ends(

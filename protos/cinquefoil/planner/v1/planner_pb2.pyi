@@ -2443,6 +2443,7 @@ class WaitingLoad(_message.Message):
     ENERGY_J_FIELD_NUMBER: _builtins.int
     MARGINAL_ENERGY_J_FIELD_NUMBER: _builtins.int
     SERVICE_S_FIELD_NUMBER: _builtins.int
+    SINGLES_FIELD_NUMBER: _builtins.int
     queued: _builtins.int
     """Requests that no instance has now."""
     queued_tokens: _builtins.int
@@ -2469,6 +2470,10 @@ class WaitingLoad(_message.Message):
     """
     service_s: _builtins.float
     """Mean time that an instance takes for one, over the last some dozens. 0: not known. Unit: s."""
+    @_builtins.property
+    def singles(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingGroup]:
+        """Of `queued`: those that came one by one, not with a batch, by deadline; at most 8 groups."""
+
     def __init__(
         self,
         *,
@@ -2484,14 +2489,41 @@ class WaitingLoad(_message.Message):
         energy_j: _builtins.float = ...,
         marginal_energy_j: _builtins.float = ...,
         service_s: _builtins.float = ...,
+        singles: _abc.Iterable[Global___WaitingGroup] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "ended", b"ended", "energy_j", b"energy_j", "first_due_s", b"first_due_s", "in_flight", b"in_flight", "input_tokens", b"input_tokens", "marginal_energy_j", b"marginal_energy_j", "output_tokens", b"output_tokens", "queued", b"queued", "queued_tokens", b"queued_tokens", "room", b"room", "service_s", b"service_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "ended", b"ended", "energy_j", b"energy_j", "first_due_s", b"first_due_s", "in_flight", b"in_flight", "input_tokens", b"input_tokens", "marginal_energy_j", b"marginal_energy_j", "output_tokens", b"output_tokens", "queued", b"queued", "queued_tokens", b"queued_tokens", "room", b"room", "service_s", b"service_s", "singles", b"singles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WaitingLoad: _TypeAlias = WaitingLoad  # noqa: Y015
+
+@_typing.final
+class WaitingGroup(_message.Message):
+    """Requests that wait and are due at about the same time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DUE_S_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    due_s: _builtins.float
+    """Time until the first of them gives up. Unit: s."""
+    requests: _builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        due_s: _builtins.float = ...,
+        requests: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_s", b"due_s", "requests", b"requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingGroup: _TypeAlias = WaitingGroup  # noqa: Y015
 
 @_typing.final
 class ReportLoadResponse(_message.Message):

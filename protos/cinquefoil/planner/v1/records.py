@@ -1323,6 +1323,19 @@ class RegionLink:
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class WaitingGroup:
+    """Requests that wait and are due at about the same time.
+
+    Attributes:
+        due_s: Time until the first of them gives up. Unit: s.
+        requests: How many.
+    """
+
+    due_s: float = 0.0
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingLoad:
     """Requests that can wait, of one model at one router: a class below all others.
 
@@ -1343,6 +1356,8 @@ class WaitingLoad:
             batch, since the router started. Unit: J.
         service_s: Mean time that an instance takes for one, over the last some dozens. 0: not
             known. Unit: s.
+        singles: Of `queued`: those that came one by one, not with a batch, by deadline; at most 8
+            groups.
     """
 
     queued: int = 0
@@ -1357,6 +1372,7 @@ class WaitingLoad:
     energy_j: float = 0.0
     marginal_energy_j: float = 0.0
     service_s: float = 0.0
+    singles: tuple[WaitingGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

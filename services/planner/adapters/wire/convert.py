@@ -14,7 +14,7 @@ from cinquefoil.planner.v1.records import Instance, ModelRoutes, RoutingTable
 from services.kit.errors import InvalidArgument
 from services.kit.rpc.record_mapping import to_message
 from services.planner.core.accounting.account import Tokens
-from services.planner.core.load_report import LoadReport
+from services.planner.core.load_report import LoadReport, WaitingHere
 
 _LONGEST_NAME = 128
 
@@ -113,4 +113,12 @@ def load_from(
         first_second=message.first_second,
         arrivals_per_s={load.model: load.arrivals_per_s for load in loads if load.arrivals_per_s},
         unreachable=frozenset(message.unreachable_segments),
+        waiting={
+            load.model: WaitingHere(
+                [(each.due_s, each.requests) for each in load.waiting.singles],
+                load.waiting.answered,
+            )
+            for load in loads
+            if load.HasField("waiting")
+        },
     )

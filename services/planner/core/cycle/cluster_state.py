@@ -42,6 +42,7 @@ from services.planner.core.triggers import Kind, Trigger
 from services.planner.core.unreached import Unreached
 from services.planner.core.variant_blocklist import VariantBlocklist, absent_variants, offered
 from services.planner.core.waiting.grid_outlook import OUTLOOK_S, GridOutlook
+from services.planner.core.waiting.singles import Singles
 
 _GRID_AWAITED_S: Final = 5.0
 """Time after the first node joined in which the intensity of a zone is awaited that was never
@@ -85,6 +86,7 @@ class ClusterState:
         settings: The planner's settings; objective and strategy in them are the deployment's.
         accuracy: Keeps the promised mean accuracy over a period.
         grid: Forecasts of the coming hours, for waiting work.
+        singles: Waiting requests that are of no batch, from the routers' reports.
         due_rps: Load that stands for the replicas that waiting work needs, by model, req/s.
         power: Power budgets of sites, in time.
         before_intensity: Called before intensities change, to book energy at the old ones.
@@ -123,6 +125,7 @@ class ClusterState:
     power: PowerBudgets = field(default_factory=PowerBudgets)
     carbon_away: bool = False
     grid: GridOutlook = field(default_factory=GridOutlook)
+    singles: Singles = field(default_factory=Singles)
     due_rps: Mapping[str, float] = field(default_factory=dict)
     before_intensity: Callable[[], None] = lambda: None
     of_nodes: tuple[int, tuple[Condition, ...], tuple[str, ...]] = (-1, (), ())
@@ -356,6 +359,7 @@ class ClusterState:
         answers = {model: sum(each.values()) for model, each in report.by_variant.items()}
         for model, latency_s in report.latency_s.items():
             self.readings.answered(model, answers.get(model, 0), latency_s)
+        self.singles.observe(report.router_id, report.waiting, self.clock.now())
         tokens = {model: (each.input, each.output) for model, each in report.tokens.items()}
         squares = {model: each.input_squares for model, each in report.tokens.items()}
         if self.lengths.observe(report.router_id, tokens, answers, self.deployed, squares):

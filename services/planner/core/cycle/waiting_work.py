@@ -95,8 +95,27 @@ class WaitingWork:
         self.reported = {each.model: each for each in models if each.model in known}
         for each in self.reported.values():
             self._learn(reporter, each, services)
-        for key in [key for key in self._answered if key[1] not in self.reported]:
+        waiting = self.reported.keys() | self.state.singles.models
+        for key in [key for key in self._answered if key[1] not in waiting]:
             del self._answered[key]
+
+    def _learn_of_singles(self) -> None:
+        """Learn from routers where no batch service reports."""
+        reports = self.state.singles.reports()
+        for router_id, each in reports:
+            if each.model not in self.reported:
+                self._learn(router_id, each, len({name for name, _ in reports}))
+
+    @property
+    def waiting(self) -> dict[str, WaitingModel]:
+        """Everything that waits, by model: of batches, and single requests at routers."""
+        singles = self.state.singles
+        known = {model.name for model in self.state.deployed} & singles.models
+        found = dict(self.reported)
+        for name in known:
+            before = self.reported.get(name, WaitingModel(model=name))
+            found[name] = replace(before, buckets=(*before.buckets, *singles.buckets(name)))
+        return found
 
     def _learn(self, reporter: str, each: WaitingModel, services: int) -> None:
         """Learn the part of the room that is attained, while all of it may be filled."""
@@ -150,13 +169,14 @@ class WaitingWork:
         for name, offer in offers.items():
             memory = self.memory.setdefault(name, RoomMemory())
             memory.observe(int(self._grid_now_s() // HOUR_S), offer)
+        self._learn_of_singles()
         found: dict[str, WaitingRelease] = {}
         due_rps: dict[str, float] = {}
-        for name in self.reported:
+        for name, waiting in self.waiting.items():
             if name not in offers:
                 continue
-            release = self.planned(name, offers[name], now)
-            found[name] = self._measured(name, self._record(name, release))
+            release = self.planned(waiting, offers[name], now)
+            found[name] = self._measured(name, self._record(waiting, release))
             if replicas := release.choices[0].replicas:
                 due_rps[name] = replicas * offers[name].usable_rps
         if self.held:
@@ -183,15 +203,16 @@ class WaitingWork:
         """
         offers = dict(self._offers(now))
         return tuple(
-            self._record(name, self.planned(name, offers[name], now, within_s))
-            for name in self.reported
+            self._record(waiting, self.planned(waiting, offers[name], now, within_s))
+            for name, waiting in self.waiting.items()
             if name in offers
         )
 
     def planned(
-        self, name: str, offer: Offer, now: Snapshot, within_s: float | None = None
+        self, waiting: WaitingModel, offer: Offer, now: Snapshot, within_s: float | None = None
     ) -> Release:
         """Return when a model's waiting work runs."""
+        name = waiting.model
         zones = zone_weights(now, name)
         present = self.state.intensity_for_plans()
         first = {zone: present.get(zone) for zone in zones}
@@ -216,7 +237,7 @@ class WaitingWork:
             )
             for slot in slots_of(offer, memory, intensity, grid_now_s, outlook.speedup)
         )
-        due = list(self._due(self.reported[name]))
+        due = list(self._due(waiting))
         if within_s is not None:
             due = [Due(min(within_s, each.due_s), each.requests) for each in due]
         return plan_release(due, slots)
@@ -270,15 +291,17 @@ class WaitingWork:
 
     # ---- records -------------------------------------------------------------------------------
 
-    def _fill_due(self, model: str, choice: Choice, slot: Slot, now: datetime) -> datetime | None:
+    def _fill_due(
+        self, waiting: WaitingModel, choice: Choice, slot: Slot, now: datetime
+    ) -> datetime | None:
         """Return the deadline, real time, up to which requests fill the room; None: all or none."""
         if math.isinf(choice.fill_due_s):
             return None
-        buckets = self._buckets(self.reported[model])
+        buckets = self._buckets(waiting)
         ends = [end for _, due_s, end in buckets if due_s <= choice.fill_due_s]
         return max([*ends, _instant(now, slot.start_s) + _SHORT])
 
-    def _record(self, model: str, release: Release) -> WaitingRelease:
+    def _record(self, waiting: WaitingModel, release: Release) -> WaitingRelease:
         now = self.state.clock.now()
         at = partial(_instant, now)
         speedup = self.state.grid.speedup
@@ -287,7 +310,7 @@ class WaitingWork:
                 since=at(slot.start_s),
                 until=at(slot.end_s),
                 fill=choice.fill,
-                fill_due=self._fill_due(model, choice, slot, now),
+                fill_due=self._fill_due(waiting, choice, slot, now),
                 later_rps=choice.later_rps,
                 rate_rps=choice.rate_rps,
                 woken_rps=choice.woken_rps,
@@ -300,7 +323,7 @@ class WaitingWork:
             if slot.start_s * speedup < _PUBLISHED_H * HOUR_S
         )
         return WaitingRelease(
-            model=model,
+            model=waiting.model,
             periods=periods,
             shortages=tuple(
                 WaitingShortage(

@@ -27,6 +27,9 @@ from services.router.core.queue.request_queue import ByteBudget, RequestQueue, b
 
 _LOOKED_AT: Final = 16
 """Requests from the front of which one is chosen for an instance."""
+_COUNTED: Final = 2048
+"""Requests from the front that are counted one by one, at each report of the load."""
+_GROUPS: Final = 8
 _PAUSE_SLOS: Final = 0.5
 _MAX_PAUSE_S: Final = 1.0
 _RESUMES_AT: Final = 8
@@ -103,6 +106,23 @@ class Filler:
         """Return the time until the first of those that no instance has gives up, s; 0: none."""
         first = self.queue.front(1)
         return max(first[0].request.deadline_s - now_s, 0.0) if first else 0.0
+
+    def singles(self, now_s: float) -> list[tuple[float, int]]:
+        """Return those of no batch that no instance has: time left to the first, s, and number.
+
+        At most `_GROUPS`, by deadline. Of a long queue only the front is looked at, and the rest
+        counts with the last of that.
+        """
+        front = self.queue.front(_COUNTED)
+        dues = [each.request.deadline_s for each in front if not each.request.one_of_many]
+        size = -(-len(dues) // _GROUPS)
+        found = [
+            (max(dues[at] - now_s, 0.0), min(size, len(dues) - at))
+            for at in range(0, len(dues), size or 1)
+        ]
+        if found:
+            found[-1] = found[-1][0], found[-1][1] + len(self.queue) - len(front)
+        return found
 
     @property
     def room(self) -> int:

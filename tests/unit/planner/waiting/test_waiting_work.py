@@ -1,5 +1,6 @@
 """Waiting work in the planner: from reports, the fleet and the forecast to releases and demand."""
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,6 +15,7 @@ from services.planner.core.decide import Snapshot, staying
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.forecast_periods import Step
+from services.planner.core.load_report import WaitingHere
 from services.planner.core.service_level import ServiceLevel
 from services.planner.core.waiting.outlook import Offer, RoomMemory
 from services.planner.core.waiting.power import best_replica, curve_of, room_of
@@ -75,6 +77,24 @@ def test_what_if_it_were_due_within_an_hour_it_runs_now() -> None:
 
     assert release.periods[0].rate_rps > 0
     assert release.periods[0].cause is ReleaseCause.ROOM
+
+
+def test_single_requests_of_routers_wait_for_clean_hours_with_those_of_batches() -> None:
+    """Flex requests count until their router leaves; implausible deadlines never do."""
+    now, planned = running(), work(running(), 10_000, 24)
+    here = WaitingHere([(23 * 3600.0, 500), (math.nan, 7)]).bounded()
+    planned.state.singles.observe("r1", {"digits": here}, NOON)
+
+    buckets = planned.waiting["digits"].buckets
+
+    assert [each.requests for each in buckets] == [10_000, 500]
+    planned.report([])
+    (release,) = planned.what_if(now, None)
+    assert release.periods[0].cause is ReleaseCause.LATER
+    assert release.done_by is not None
+    assert release.done_by <= NOON + timedelta(hours=23)
+    planned.state.singles.forget("r1")
+    assert planned.what_if(now, None) == ()
 
 
 def test_periods_cover_48_hours_without_gaps() -> None:

@@ -1,7 +1,5 @@
 """Requests that can wait: energy and emissions of each way to run them beside interactive ones.
 
-python -m benchmarks.waiting [--quick] [--json FILE]
-
 Eight H100 serve an 8-billion-parameter model: its steps by the product's profile, its power as
 measured (ML.ENERGY, by batch), 690 W while prompts are computed. Interactive load has the shape of
 ServeGen's two weeks with its peak at half of what the objectives allow; GPUs that it does not need
@@ -22,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -34,7 +32,7 @@ from scipy.sparse import lil_matrix
 
 from benchmarks import _fleets, _grids, _loads
 from benchmarks._data import data_file
-from benchmarks.harness import Figures, Report, in_processes, main
+from benchmarks.harness import Figures, Report, in_processes
 from services.carbon.core.forecast.forecaster import forecast
 from services.kit.profiles.core.language import CHUNK_TOKENS, FormulaSteps, LanguageProfile
 from services.planner.core.waiting.model import Choice, Due, Slot
@@ -443,7 +441,3 @@ def _document(job: Job, found: Found) -> Iterator[dict[str, Any]]:
             "interactive_p99_ratio": None,  # a fluid model knows no percentile
             "late": max(row.late for row in rows),
         }
-
-
-if __name__ == "__main__":
-    main("waiting", measure, quick=partial(measure, quick=True))
