@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 from cinquefoil.batch.v1 import batch_pb2 as pb
@@ -26,6 +27,15 @@ def _file(file: File) -> pb.File:
 
 def _batch(batch: Batch) -> pb.Batch:
     return to_message(batch, pb.Batch)
+
+
+def _instant(request: pb.ReadAccountRequest, name: str) -> datetime | None:
+    if not request.HasField(name):  # type: ignore[arg-type]
+        return None
+    try:
+        return getattr(request, name).ToDatetime(tzinfo=UTC)  # type: ignore[no-any-return]
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument.at(name, str(error)) from error
 
 
 class BatchServicer(BatchServiceServicer):
@@ -113,6 +123,16 @@ class BatchServicer(BatchServiceServicer):
         """Stream a batch as it changes."""
         async for batch in self._desk.watch(_owner(context), request.id):
             yield pb.WatchResponse(batch=_batch(batch))
+
+    async def ReadAccount(
+        self, request: pb.ReadAccountRequest, context: Any
+    ) -> pb.ReadAccountResponse:
+        """Return what batches took, by owner and model."""
+        found = await self._desk.account(
+            _owner(context), _instant(request, "since"), _instant(request, "until")
+        )
+        entries = [to_message(each, pb.WaitingAccount) for each in found]
+        return pb.ReadAccountResponse(entries=entries)
 
     async def GetReleases(
         self, request: pb.GetReleasesRequest, context: Any

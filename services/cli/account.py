@@ -15,7 +15,7 @@ from rich.text import Text
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.plan_pb2 import Plan
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
-from services.cli import saving
+from services.cli import saving, waiting_account
 from services.cli.client import Clients, connected
 from services.cli.console.messages import write_csv
 from services.cli.console.output import print_json, table
@@ -246,6 +246,7 @@ async def show_account(
         responses = clients.planner.ReadAccount(request, timeout=_TIMEOUT_S)
         entries = [entry async for response in responses for entry in response.entries]
         parts = {} if form == "csv" else await _saved_by(clients, request, entries, window)
+        waited = [] if form == "csv" else await waiting_account.fetch(clients, window)
     by = "model" if by == "all" else by
     span = f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
     if page is not None:
@@ -263,6 +264,7 @@ async def show_account(
                     "rows": rows(entries, by),
                     "saved_gco2e_by": parts,
                     "hours": entries,
+                    "waited": waited,
                 }
             )
         case _:
@@ -270,6 +272,8 @@ async def show_account(
             Console().print(render(found, by, span))
             if owed := saving.words(parts, found[-1].base_carbon_gco2e):
                 Console().print(f"Saved, of BASE, by: {owed}.")
+            if waited:
+                Console().print(waiting_account.render(waited))
 
 
 async def _saved_by(

@@ -10,6 +10,7 @@ from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import Source
 from services.kit.config import Carbon, Horizon
 from services.planner.core.forecast import forecast_periods
+from services.planner.core.forecast.forecast_periods import Step
 from services.planner.core.model import Period
 from services.simulator.router import Router
 from services.simulator.timeline import Timeline, Waiting
@@ -94,21 +95,32 @@ class Grid:
         """Return the forecast from now on in the planner's form."""
         if not self._horizon.length_s:
             return ()
-        when, length = self._when(now_s), timedelta(seconds=self._horizon.length_s)
-        forecasts = {
-            zone: monitor.forecast(when, length) for zone, monitor in self._monitors.items()
-        }
-        steps = {
+        steps = self.outlook(now_s, self._horizon.length_s)
+        if len(steps) < len(self._monitors):
+            return ()
+        return forecast_periods.periods(steps, self._horizon)
+
+    def outlook(self, now_s: float, length_s: float) -> dict[str, tuple[Step, ...]]:
+        """Return the forecast of each zone from now on; zones without one are left out.
+
+        Args:
+            now_s: Virtual time, s.
+            length_s: Length, grid time, s.
+        """
+        when, length = self._when(now_s), timedelta(seconds=length_s)
+        found = {zone: each.forecast(when, length) for zone, each in self._monitors.items()}
+        return {
             zone: tuple(
-                forecast_periods.Step(period.since.timestamp(), period.intensity_gco2e_per_kwh)
-                for period in forecast.periods
+                Step(period.since.timestamp(), period.intensity_gco2e_per_kwh)
+                for period in each.periods
             )
-            for zone, forecast in forecasts.items()
-            if forecast is not None
+            for zone, each in found.items()
+            if each is not None
         }
-        return (
-            forecast_periods.periods(steps, self._horizon) if len(steps) == len(forecasts) else ()
-        )
+
+    def grid_s(self, now_s: float) -> float:
+        """Return grid time, s since the epoch."""
+        return self._when(now_s).timestamp()
 
     def follow(self, timeline: Timeline, learn: Callable[[float], None]) -> Waiting:
         """Call `learn` with the time of every change, for ever."""

@@ -124,6 +124,7 @@ def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding
     for section, names, known in (
         ("load", found.load, deployment.models),
         ("texts", found.texts, deployment.models),
+        ("waiting", found.waiting, deployment.models),
         ("slowdown", found.slowdown, deployment.models),
         ("carbon", found.carbon, deployment.carbon.zones),
     ):

@@ -16,6 +16,7 @@ from simpy import Event
 from services.kit.config import Deployment
 from services.kit.errors import ResourceExhausted, ServiceError
 from services.router.core.accounting.account import Account, Ended
+from services.router.core.deferrable.release import ReleasePlan
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.dispatch.overload import OverloadWindow
 from services.router.core.model import Instance, InstanceId, Request, RoutingTable
@@ -30,6 +31,9 @@ from services.simulator.worker import Worker
 
 _DEADLINE = "DEADLINE"
 _TOKEN_BYTES = 4  # per token of a prompt
+
+Done = Callable[[PendingRequest, Ended], None]
+"""Takes the end of a request that can wait."""
 
 Lengths = Mapping[str, NDArray[np.int64]]
 """Tokens of each request's prompt and of its answer, by language model, shape (requests, 2)."""
@@ -95,6 +99,7 @@ class Router:
         self._numbers = count(1)
         self._streams: dict[InstanceId, _WorkerStream] = {}
         self._requests: dict[int, Request] = {}  # that have not ended
+        self._deferrable: dict[int, tuple[PendingRequest, Done]] = {}  # of these, that can wait
         # All deadlines of a model are equally far away: open requests expire in order of arrival.
         self._arrived: Mapping[str, deque[PendingRequest]] = {
             name: deque() for name in deployment.models
@@ -144,6 +149,42 @@ class Router:
         if second_after_s is not None:
             self._time.env.process(self._hedge(dispatcher, pending, second_after_s))
 
+    def infer_waiting(
+        self, model: str, deadline_s: float, tokens: tuple[int, int] | None, done: Done
+    ) -> None:
+        """Accept a request that can wait.
+
+        Args:
+            model: Name of the model.
+            deadline_s: Until when it can wait.
+            tokens: Of its prompt and of its answer, if it is a text.
+            done: Called when it has ended.
+
+        Raises:
+            ResourceExhausted: There is no room for it.
+        """
+        number, now_s, body = next(self._numbers), self._time.monotonic(), self._body
+        if tokens is not None:
+            self._of_text[number] = tokens
+            body = bytes(len(body) + _TOKEN_BYTES * tokens[0])
+        request = Request(number, model, body, now_s, deadline_s, deferrable=True, one_of_many=True)
+        pending, dispatcher = PendingRequest(request), self._registry.model(model)
+        try:
+            decisions = dispatcher.offer(pending)
+        except ResourceExhausted:
+            self._of_text.pop(number, None)
+            raise
+        self._requests[number], self._deferrable[number] = request, (pending, done)
+        self._executor.execute(decisions)
+        over = self._time.env.timeout(max(deadline_s - now_s, 0.0))
+        over.callbacks.append(
+            lambda _: pending.ended or self._executor.execute(dispatcher.expire(pending))
+        )
+
+    def release(self, releases: Mapping[str, ReleasePlan]) -> None:
+        """Follow a new plan for requests that can wait."""
+        self._executor.execute(self._registry.release(releases, self._time.monotonic()))
+
     @property
     def backlog(self) -> Mapping[str, int]:
         """Number of requests that wait for an instance, by model."""
@@ -154,7 +195,7 @@ class Router:
         """Number of requests that have not ended, by model."""
         return Counter(
             dict.fromkeys(self._arrived, 0)
-            | Counter(request.model for request in self._requests.values())
+            | Counter(each.model for each in self._requests.values() if not each.deferrable)
         )
 
     def overload(self) -> Mapping[str, OverloadWindow]:
@@ -198,6 +239,10 @@ class Router:
         self._of_text.pop(number, None)
         if request is None:
             return False
+        if request.deferrable:
+            pending, done = self._deferrable.pop(number)
+            done(pending, ended)
+            return True
         if isinstance(ended, ServiceError):
             self._recorder.fail(request.model, ended.reason or _DEADLINE)
         else:

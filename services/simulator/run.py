@@ -1,7 +1,7 @@
 """Composition root of the simulator: wires the services' cores together in virtual time."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from simpy import Environment, Event
@@ -10,8 +10,10 @@ from services.kit.config import Deployment, OnnxRuntime
 from services.kit.errors import FailedPrecondition
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
+from services.planner.core.cycle.waiting_work import WaitingWork
 from services.planner.core.forecast.text_lengths import stated
 from services.planner.core.load_report import LoadReport
+from services.planner.core.waiting.grid_outlook import OUTLOOK_S
 from services.router.core.model_registry import ModelRegistry
 from services.simulator.environment import Grid, send
 from services.simulator.load import arrivals, rate, text_lengths
@@ -29,6 +31,7 @@ from services.simulator.stats.run_record import RunRecord
 from services.simulator.stats.sampled_intervals import Arrivals, Lately, Recorder
 from services.simulator.stats.sampling import Sampler
 from services.simulator.timeline import Timeline, Waiting
+from services.simulator.waiting import WaitingDemand, WaitingModelDemand
 
 _ROUTER = "router"
 _LOOKBACK_S = 10.0
@@ -83,6 +86,23 @@ def draw_lengths(setting: Setting, requests: Arrivals) -> Lengths:
     return found
 
 
+def draw_waiting(setting: Setting) -> Iterator[WaitingModelDemand]:
+    """Yield the requests that can wait, by model."""
+    scenario, start = setting.scenario, setting.start
+    hour = start.hour + start.minute / 60 + start.second / 3600
+    for number, model in enumerate(setting.models):
+        wanted = scenario.waiting.get(model.name)
+        if wanted is None:
+            continue
+        rng = np.random.default_rng((scenario.seed, number, 2))
+        steps = rate(wanted.load, None, scenario.duration_s, hour)
+        at_s = arrivals(steps, scenario.arrivals, rng)
+        lengths = draw_lengths(setting, {each.name: at_s for each in setting.models})
+        speedup = setting.deployment.carbon.replay.speedup
+        window_s = 3600.0 * wanted.window_h
+        yield WaitingModelDemand(model.name, at_s, lengths.get(model.name), window_s, speedup)
+
+
 def simulate(
     setting: Setting,
     policy: Policy,
@@ -112,6 +132,7 @@ def simulate(
         plans=tuple(suite.planner.records),
         decisions=suite.planner.decisions,
         open=suite.router.open,
+        waiting=suite.recorder.waiting,
     )
 
 
@@ -157,7 +178,23 @@ class _Suite:
             deployment, env, state, nodes, self.router, timing, self._sampler.disturb
         )
         self._cycle = DecisionCycle(state, self.planner)
+        self.waiting = self._waiting(setting, policy)
         self._start(requests, sampled=scenario.detail == "sampled")
+
+    def _waiting(self, setting: Setting, policy: Policy) -> WaitingDemand:
+        """Return the requests that can wait; every policy gets the same."""
+        work = None
+        if setting.scenario.waiting and policy.waiting == "planned":
+            self._state.grid.length_s = OUTLOOK_S
+            work = WaitingWork(self._state, lambda: self.planner.shares)
+        return WaitingDemand(
+            list(draw_waiting(setting)),
+            self.timeline,
+            self._state.clock,
+            self.router,
+            self.recorder,
+            work,
+        )
 
     def _start(self, requests: Arrivals, *, sampled: bool) -> None:
         """Begin every process; the planner first, so that requests find its plan."""
@@ -169,6 +206,7 @@ class _Suite:
             self._report(),
             self._sampler.run() if sampled else self._turn(),
             *(send(name, at_s, self.timeline, self.router) for name, at_s in requests.items()),
+            *self.waiting.processes(),
         ]
         for process in processes:
             env.process(process)
@@ -183,6 +221,10 @@ class _Suite:
         self._update_grid(at_s)
 
     def _update_grid(self, at_s: float) -> None:
+        outlook = self._state.grid
+        if outlook.length_s:
+            outlook.hear(self._grid.grid_s(at_s), at_s)
+            outlook.steps.update(self._grid.outlook(at_s, outlook.length_s))
         self._state.update_forecast(self._grid.forecast(at_s))
         self._state.update_intensity(self._grid.at(at_s))
 

@@ -120,6 +120,19 @@ class Texts(Section):
     answer_cv: NonNegative = 0.77
 
 
+class WaitingRequests(Section):
+    """Requests that can wait, of one model, as at a batch service.
+
+    Attributes:
+        load: Their rate.
+        window_h: Hours in which each is answered; under a grid's speed-up they pass as fast, as in
+            a live replay.
+    """
+
+    load: Load
+    window_h: Positive = 24.0
+
+
 # ---- policies ----------------------------------------------------------------------------------
 
 
@@ -135,6 +148,8 @@ class Policy(Section):
         instance_choice: Instance choice of the router.
         default_deadline_s: Deadline of every model's requests, s.
         horizon_s: Horizon of plans, s.
+        waiting: Requests that can wait run as the planner releases them, or at once, as far as the
+            router has room.
     """
 
     name: str = ""
@@ -145,6 +160,7 @@ class Policy(Section):
     instance_choice: InstanceChoice | None = None
     default_deadline_s: Positive | None = None
     horizon_s: NonNegative | None = None
+    waiting: Literal["planned", "at_once"] = "planned"
 
     @property
     def label(self) -> str:
@@ -249,6 +265,7 @@ class Scenario(Section):
         load: Load by model; default: constant, its `demand_rps`.
         arrivals: Arrival process; recorded arrivals stay as they are.
         texts: Lengths of texts by language model; default: those of `Texts`.
+        waiting: Requests that can wait, by model, beside those of `load`; for detail: full.
         request_kib: Size of each request, KiB, as counted by the queues' byte limits. Prompts of
             language models are added.
         slowdown: Factor on the profile's time and energy of a batch, or of a language model's step,
@@ -269,6 +286,7 @@ class Scenario(Section):
     load: dict[Name, Load] = Field(default_factory=dict)
     arrivals: Arrivals = Arrivals()
     texts: dict[Name, Texts] = Field(default_factory=dict)
+    waiting: dict[Name, WaitingRequests] = Field(default_factory=dict)
     request_kib: NonNegative = 0.0
     slowdown: dict[Name, Positive] = Field(default_factory=dict)
     timing: Timing = Timing()

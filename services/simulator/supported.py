@@ -14,7 +14,7 @@ from services.kit.config import (
     OnnxRuntime,
 )
 from services.kit.hardware import gpu_types
-from services.simulator.scenario import Scenario
+from services.simulator.scenario import RecordedLoad, Scenario, TraceLoad
 
 Finding = tuple[tuple[int | str, ...], str]
 """Path of a setting, and the reason to refuse it."""
@@ -42,6 +42,12 @@ def unsupported(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]
         if any(map(generates_text, deployment.models.values())):
             where = ("policies", index, "instance_choice")
             yield from _named(where, policy.instance_choice or "", _CHOICES)
+    if scenario.waiting and scenario.detail == "sampled":
+        text = "what waits is there all the time, and a sampled simulation is not; use detail: full"
+        yield ("waiting",), text
+    for name, waiting in scenario.waiting.items():
+        if isinstance(waiting.load, TraceLoad | RecordedLoad):
+            yield ("waiting", name, "load"), "must be constant or daily"
     for name in scenario.texts:
         if name in deployment.models and not generates_text(deployment.models[name]):
             yield ("texts", name), f"{name} is no language model; omit it"

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cinquefoil.batch.v1.records import Batch, BatchError, BatchState, File
+from cinquefoil.batch.v1.records import Batch, BatchError, BatchState, File, WaitingAccount
 from services.batch.adapters.tables import (
     VERSION,
     batches,
@@ -40,6 +40,7 @@ from services.kit.errors import (
     ResourceExhausted,
 )
 from services.kit.lock_file import LockFile
+from services.kit.units import J_PER_KWH
 
 SETTING: Final = "batch.database"
 HOLD_S: Final = 30.0
@@ -386,6 +387,45 @@ class Store:
         async with self._transaction() as connection:
             return bool((await connection.execute(change)).rowcount)
 
+    @uncancellable
+    async def begin_account(self, id_: str, intensity_gco2e_per_kwh: float, own_j: float) -> None:
+        """Note the grid at a batch's beginning, and a request's energy on a replica of its own, J.
+
+        The first note counts.
+        """
+        async with self._transaction() as connection:
+            await connection.execute(
+                update(batches)
+                .where(batches.c.id == id_, batches.c.begun_gco2e_per_kwh.is_(None))
+                .values(begun_gco2e_per_kwh=intensity_gco2e_per_kwh, own_pool_j=own_j)
+            )
+
+    @uncancellable
+    async def account(
+        self, owner: str | None, since_s: float, until_s: float
+    ) -> list[WaitingAccount]:
+        """Return what batches took that began within a time, by owner and model.
+
+        Args:
+            owner: Whose; None: of all.
+            since_s: Start, seconds since the epoch.
+            until_s: End.
+        """
+        sums = [func.sum(each).label(name) for name, each in _SUMS.items()]
+        wanted = (
+            select(batches.c.owner, batches.c.model, func.count().label("batches"), *sums)
+            .where(batches.c.created_s >= since_s, batches.c.created_s < until_s)
+            .group_by(batches.c.owner, batches.c.model)
+            .order_by(batches.c.owner, batches.c.model)
+        )
+        if owner is not None:
+            wanted = wanted.where(batches.c.owner == owner)
+        async with self._transaction() as connection:
+            return [
+                WaitingAccount(**dict[str, Any]({name: value or 0 for name, value in row.items()}))
+                for row in (await connection.execute(wanted)).mappings()
+            ]
+
     # ---- pieces and results --------------------------------------------------------------------
 
     @uncancellable
@@ -662,6 +702,13 @@ _USAGE: Final = (
 )
 """Sums of what answers state themselves."""
 
+_KWH: Final = func.coalesce(batches.c.begun_gco2e_per_kwh, 0.0) / J_PER_KWH
+_SUMS: Final = {
+    **{name: batches.c[name] for name in ("completed", "failed", *_USAGE)},
+    "at_once_gco2e": batches.c.energy_marginal_j * _KWH,
+    "own_pool_gco2e": batches.c.completed * func.coalesce(batches.c.own_pool_j, 0.0) * _KWH,
+}
+
 _SAME: Final = (
     "id",
     "owner",
@@ -682,8 +729,11 @@ def _batch(row: RowMapping) -> Batch:
         f"{name[:-2]}_at": None if row[name] is None else _time(row[name])
         for name in ("in_progress_s", "finalizing_s", "ended_s", "cancelling_s")
     }
+    begun_g_per_j = (row["begun_gco2e_per_kwh"] or 0.0) / J_PER_KWH
     return Batch(
         **{name: row[name] for name in _SAME},
+        at_once_gco2e=row["energy_marginal_j"] * begun_g_per_j,
+        own_pool_gco2e=row["completed"] * (row["own_pool_j"] or 0.0) * begun_g_per_j,
         **times,
         window=timedelta(seconds=row["window_s"]),
         state=BatchState(row["state"]),

@@ -16,7 +16,7 @@ from sqlalchemy import (
     Text,
 )
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the schema."""
 
 metadata = MetaData()
@@ -67,6 +67,9 @@ batches = Table(
     Column("carbon_gco2e", Float, nullable=False, default=0.0),
     Column("energy_marginal_j", Float, nullable=False, default=0.0),
     Column("carbon_marginal_gco2e", Float, nullable=False, default=0.0),
+    # The grid when it began, and a request's energy on a replica of its own; None: not known yet.
+    Column("begun_gco2e_per_kwh", Float),
+    Column("own_pool_j", Float),
     # The service that reads its input or writes its output, and until when that is believed.
     Column("holder", String, nullable=False, default=""),
     Column("held_until_s", Float, nullable=False, default=0.0),

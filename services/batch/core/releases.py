@@ -15,7 +15,7 @@ from typing import Final
 from cinquefoil.planner.v1.records import ReleaseCause, ReleasePeriod, WaitingRelease
 
 PATIENCE_S: Final = 2.0
-"""Time after a model's first line in which the planner's word is awaited, s."""
+"""Time in which the planner's word is awaited once a model's lines wait, s."""
 
 _ANY: Final = 2**31
 _CALL_LINES: Final = 16.0
@@ -77,6 +77,7 @@ class Releases:
         if release is None:
             waited_s = now_s - self._first_s.setdefault(model, now_s)
             return _ANY if waited_s >= PATIENCE_S else 0
+        self._first_s.pop(model, None)
         period = period_at(release, now)
         if period is None or _fills(period, due):
             return _ANY

@@ -6,10 +6,10 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cinquefoil.batch.v1.records import Batch, BatchOutlook, BatchState, File
+from cinquefoil.batch.v1.records import Batch, BatchOutlook, BatchState, File, WaitingAccount
 from cinquefoil.planner.v1.records import WaitingRelease
 from services.batch.core.backlog import due_no_later
 from services.batch.core.lines import ENDPOINTS, WINDOWS_S, is_endpoint
@@ -24,6 +24,7 @@ ENDED: Final = frozenset(
 PURPOSE: Final = "batch"
 
 _MIB: Final = 2**20
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _PAGE: Final = 500
 _LONGEST_NAME: Final = 256
 _MOST_KEYS: Final = 16
@@ -222,6 +223,20 @@ class Desk:
         )
         self._wake()
         return changed or found
+
+    async def account(
+        self, owner: Owner, since: datetime | None, until: datetime | None
+    ) -> list[WaitingAccount]:
+        """Return what batches took that began within a time: the owner's, or those of all.
+
+        Raises:
+            InvalidArgument: The time ends before it begins.
+        """
+        since, until = since or _EPOCH, until or self._clock.now()
+        if since > until:
+            raise InvalidArgument.at("since", "must not be later than until")
+        name = None if owner.sees_all else owner.name
+        return await self._store.account(name, since.timestamp(), until.timestamp())
 
     async def watch(self, owner: Owner, id_: str) -> AsyncIterator[Batch]:
         """Yield a batch as it changes, until it has ended."""

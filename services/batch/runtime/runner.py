@@ -105,6 +105,7 @@ class Runner:
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._reading = asyncio.Semaphore(_READINGS)
         self._cancelling: set[str] = set()
+        self._begun: set[str] = set()
         self._pieces: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._draining = False
@@ -290,6 +291,7 @@ class Runner:
 
     async def _feed(self, batch: Batch) -> None:
         """Send lines of a batch, as many as its model takes now."""
+        await self._begin_account(batch)
         gate = self._gate(batch.model)
         over = self._left_s(batch) <= 0
         if over:
@@ -301,6 +303,16 @@ class Runner:
             task = asyncio.create_task(self._run_piece(batch, piece, gate), name="batch.piece")
             self._pieces.add(task)
             task.add_done_callback(self._pieces.discard)
+
+    async def _begin_account(self, batch: Batch) -> None:
+        """Note the grid at the batch's beginning, as soon as the planner has said it."""
+        release = self._parts.releases.by_model.get(batch.model)
+        if batch.id in self._begun or release is None or not release.periods:
+            return
+        grid = release.periods[0].intensity_gco2e_per_kwh
+        if grid > 0:
+            await self._parts.store.begin_account(batch.id, grid, release.own_pool_j)
+            self._begun.add(batch.id)
 
     def _gate(self, model: str) -> Gate:
         if model not in self._gates:
@@ -431,6 +443,7 @@ class Runner:
             self._parts.store, self._parts.contents, batch, state, self._parts.settings.keep_files_s
         )
         self._cancelling.discard(batch.id)
+        self._begun.discard(batch.id)
         if ended is not None:
             _log.info(
                 "ended",

@@ -11,6 +11,7 @@ from services.cli.console import quantities
 from services.cli.console.output import table
 from services.simulator.report.figures import Figures, ModelFigures, TextFigures
 from services.simulator.report.report import Report, Result
+from services.simulator.stats.sampled_intervals import WaitingCounts
 
 Row = tuple[str, ...]
 
@@ -41,6 +42,8 @@ def rows(report: Report) -> Iterator[Row]:
         prefix = f"{name}: " if len(first.models) > 1 else ""
         for label, *cells in _model_rows([one.models[name] for one in policies]):
             yield f"{prefix}{label}", *cells
+    for name in first.waiting:
+        yield from _waiting_rows(name, [one.waiting[name] for one in policies])
     yield "energy", *(quantities.energy(one.energy_j) for one in policies)
     if any(one.energy_error_j != 0 for one in policies):
         yield "  uncertain by", *(_uncertain(one) for one in policies)
@@ -78,6 +81,15 @@ def _text_rows(texts: list[TextFigures]) -> Iterator[Row]:
             yield f"{label} p{percentile}", *(quantities.milliseconds(each) for each in times)
     per_token = (one.active_j_per_token for one in texts)
     yield "active J per token", *("-" if each is None else f"{each:.3g}" for each in per_token)
+
+
+def _waiting_rows(name: str, counts: list[WaitingCounts]) -> Iterator[Row]:
+    yield f"{name}: waited, sent", *(f"{one.sent:,}" for one in counts)
+    yield "  answered", *(f"{one.answered:,}" for one in counts)
+    yield "  late", *(f"{one.late:,}" for one in counts)
+    yield "  energy added", *(quantities.energy(one.energy_marginal_j) for one in counts)
+    yield "  carbon added", *(quantities.carbon(one.carbon_marginal_gco2e) for one in counts)
+    yield "  had it come at once", *(quantities.carbon(one.at_once_gco2e) for one in counts)
 
 
 def _objectives(model: ModelFigures) -> str:

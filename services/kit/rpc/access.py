@@ -104,6 +104,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Cancel": _BATCH,
         "Watch": _BATCH,
         "Results": _BATCH,
+        "ReadAccount": _BATCH | _SEE,
         "GetReleases": _BATCH | _SEE,
     },
     "cinquefoil.regions.v1.RegionService": {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.planner.core.accounting.account import Tokens
+from services.planner.core.waiting.singles import WaitingHere
 
 MOST_RPS: Final = 1e5
 """Most requests per second that a router process may report: several times what one can read."""
@@ -18,31 +19,6 @@ LATE_S: Final = 1.0
 """Longest delay of a report whose successor is on time, s."""
 
 _MOST_LATENCY_S: Final = 3600.0
-_MOST_GROUPS: Final = 8
-_MOST_WAITING: Final = 10**6
-_MOST_DUE_S: Final = 8 * 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingHere:
-    """Requests of one model that can wait, at one router.
-
-    Attributes:
-        singles: Time until they are due, s, and number of those that are of no batch, in groups.
-        answered: Those that it has answered since its start, of batches, too.
-    """
-
-    singles: Sequence[tuple[float, int]] = ()
-    answered: int = 0
-
-    def bounded(self) -> WaitingHere:
-        """Return the plausible part."""
-        plausible = [
-            (due_s, min(count, _MOST_WAITING))
-            for due_s, count in self.singles[:_MOST_GROUPS]
-            if 0 <= due_s <= _MOST_DUE_S  # nor NaN
-        ]
-        return replace(self, singles=plausible)
 
 
 @dataclass(frozen=True, slots=True)

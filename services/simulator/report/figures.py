@@ -16,6 +16,7 @@ from services.simulator.stats.estimate import (
     weights,
 )
 from services.simulator.stats.run_record import RunRecord
+from services.simulator.stats.sampled_intervals import WaitingCounts
 from services.simulator.supported import generates_text
 
 
@@ -104,6 +105,7 @@ class Figures:
         plans: Number of plans.
         reconfigurations: Number of plans after the first that changed something on a GPU.
         slice_changes: Number of slices created or destroyed by them.
+        waiting: Requests that can wait, by model: `models` has none of them.
     """
 
     policy: str
@@ -118,6 +120,7 @@ class Figures:
     plans: int
     reconfigurations: int
     slice_changes: int
+    waiting: Mapping[str, WaitingCounts]
 
     @property
     def sent(self) -> int:
@@ -186,6 +189,7 @@ def figures(seen: RunRecord) -> Figures:
         plans=len(seen.plans),
         reconfigurations=len(changed),
         slice_changes=sum(plan.slice_changes for plan in changed),
+        waiting=dict(seen.waiting),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cinquefoil.gpuagent.v1.records import CreateSlice
 from cinquefoil.planner.v1.records import Plan
@@ -12,7 +12,7 @@ from services.kit.config import Deployment
 from services.planner.core.decide import Decision
 from services.planner.core.placement.actions import StartSegment
 from services.simulator.scenario import Policy
-from services.simulator.stats.sampled_intervals import SampledInterval
+from services.simulator.stats.sampled_intervals import SampledInterval, WaitingCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,7 @@ class RunRecord:
         plans: Plans made.
         decisions: Number of decisions by the strategy.
         open: Number of requests that had not ended at the end, by model.
+        waiting: Requests that can wait, by model.
     """
 
     policy: Policy
@@ -104,3 +105,4 @@ class RunRecord:
     plans: tuple[PlanRecord, ...]
     decisions: int
     open: Mapping[str, int]
+    waiting: Mapping[str, WaitingCounts] = field(default_factory=dict)

@@ -8,6 +8,7 @@ nor carbon intensity, and the load only a little.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -65,6 +66,30 @@ class Texts:
         self.first_token_s.append(usage.first_token_s)
         self.token_s.append(usage.token_s)
         self.late += late
+
+
+@dataclass(slots=True)
+class WaitingCounts:
+    """Requests that can wait, of one model; no other count has them.
+
+    Attributes:
+        sent, answered: Their number.
+        late: Answered after the end of their window in grid time, or not at all.
+        waited_s: From arrival to answer, all together, s.
+        energy_j: Attributed energy, J.
+        energy_marginal_j: Energy that they added, J.
+        carbon_marginal_gco2e: Its emissions, PUE included, gCO2e.
+        at_once_gco2e: The same at the intensity of each arrival.
+    """
+
+    sent: int = 0
+    answered: int = 0
+    late: int = 0
+    waited_s: float = 0.0
+    energy_j: float = 0.0
+    energy_marginal_j: float = 0.0
+    carbon_marginal_gco2e: float = 0.0
+    at_once_gco2e: float = 0.0
 
 
 @dataclass(slots=True)
@@ -133,6 +158,7 @@ class Recorder:
         intervals: Completed intervals, oldest first.
         table: Revision of the routing table in use.
         tokens: Tokens since the start, by language model.
+        waiting: Requests that can wait, by model.
     """
 
     arrivals: Arrivals
@@ -141,6 +167,7 @@ class Recorder:
     intervals: list[SampledInterval] = field(default_factory=list)
     table: int = 0
     tokens: dict[str, Tokens] = field(default_factory=dict)
+    waiting: dict[str, WaitingCounts] = field(default_factory=dict)
     _lately: Lately = field(default_factory=Lately)
     _meters: Callable[[], Meters] = Meters
     _read: Meters = field(default_factory=Meters)
@@ -206,6 +233,13 @@ class Recorder:
         if interval.end_s > interval.begin_s:
             self.intervals.append(interval)
         self._interval = self._open(now_s)
+
+    def intensity_at(self, zone: str, at_s: float) -> float:
+        """Return the intensity of a zone at a time that has passed, gCO2e/kWh."""
+        at = bisect_right(self.intervals, at_s, key=lambda each: each.begin_s)
+        if at_s >= self._interval.begin_s or not at:
+            return self.intensity_gco2e_per_kwh[zone]
+        return self.intervals[at - 1].intensity_gco2e_per_kwh[zone]
 
     @property
     def began_s(self) -> float:

@@ -64,6 +64,32 @@ async def test_results_are_counted_once_and_leave_with_their_piece(database: Pat
     assert lines == [(1, b"r1"), (2, b"r2"), (3, b"r3")]
 
 
+async def test_the_account_says_what_answers_added_and_what_they_would_have(
+    database: Path | str,
+) -> None:
+    """By owner, beside the grid of the batch's beginning and replicas of its own; noted once."""
+    async with Store.opened(database, VirtualClock(NOON)) as store:
+        await begun(store, [piece(0)], 2)
+        await store.add(batch("batch_2", owner="bob"), 100, 9)
+        await store.begin_account("batch_1", 360.0, 5.0)
+        await store.begin_account("batch_1", 999.0, 9.0)
+        usage = Usage(10, 5, 4.0, 0.4, 2.0, 0.2)
+        await store.write([Result("batch_1", line, False, b"", usage) for line in (1, 2)], [])
+        start_s = NOON.timestamp()
+        found = await store.account(None, start_s, start_s + 1)
+        mine = await store.batch("batch_1", "ada")
+
+        assert await store.account("bob", start_s + 1, start_s + 2) == []
+        assert await store.account("bob", start_s, start_s + 1) == found[1:]
+
+    ada, bob = found
+    assert (ada.owner, ada.batches, ada.completed, ada.energy_j) == ("ada", 1, 2, 8.0)
+    assert (bob.owner, bob.completed, bob.at_once_gco2e) == ("bob", 0, 0.0)
+    assert ada.carbon_marginal_gco2e == 0.4
+    assert ada.at_once_gco2e == mine.at_once_gco2e == pytest.approx(4.0 * 360 / 3.6e6)
+    assert ada.own_pool_gco2e == mine.own_pool_gco2e == pytest.approx(10.0 * 360 / 3.6e6)
+
+
 async def test_a_piece_is_of_one_service_until_its_hold_ends(postgres: Postgres) -> None:
     """Several services share a PostgreSQL database; what a killed one held is taken up again."""
     clock, url = VirtualClock(NOON), postgres.database()

@@ -56,6 +56,19 @@ def test_what_is_due_soon_fills_the_room_while_what_is_due_later_waits() -> None
     assert long.text.startswith("it waits")
 
 
+def test_each_time_a_model_s_lines_begin_to_wait_the_planner_is_heard_first() -> None:
+    """Not only the first time: when nothing waited any more its release was dropped."""
+    said = Releases()
+    assert said.allowed("m", DUE, NOW, 0.0) == 0
+    assert said.allowed("m", DUE, NOW, PATIENCE_S) > 1000
+    said.hear([release((False, 0.0))], 1)
+    assert said.allowed("m", DUE, NOW, 100.0) == 0
+    said.hear([], 1)
+
+    assert said.allowed("m", DUE, NOW, 1000.0) == 0
+    assert said.allowed("m", DUE, NOW, 1000.0 + PATIENCE_S) > 1000
+
+
 def test_after_the_last_period_lines_are_sent_without_a_planner() -> None:
     said = Releases()
     said.hear([release((False, 0.0))], 1)

@@ -166,6 +166,8 @@ class Batch(_message.Message):
     ENERGY_MARGINAL_J_FIELD_NUMBER: _builtins.int
     CARBON_MARGINAL_GCO2E_FIELD_NUMBER: _builtins.int
     OUTLOOK_FIELD_NUMBER: _builtins.int
+    AT_ONCE_GCO2E_FIELD_NUMBER: _builtins.int
+    OWN_POOL_GCO2E_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the service."""
     owner: _builtins.str
@@ -202,6 +204,12 @@ class Batch(_message.Message):
     """
     carbon_marginal_gco2e: _builtins.float
     """Emissions of that energy. Unit: gCO2e."""
+    at_once_gco2e: _builtins.float
+    """Emissions, had its answers come when it began: `energy_marginal_j` at the intensity of that time.
+    0: not known. Unit: gCO2e.
+    """
+    own_pool_gco2e: _builtins.float
+    """Emissions, had they come then on replicas of their own at the best batch. 0: not known. Unit: gCO2e."""
     @_builtins.property
     def window(self) -> _duration_pb2.Duration:
         """Time within which it is to be answered."""
@@ -267,10 +275,12 @@ class Batch(_message.Message):
         energy_marginal_j: _builtins.float = ...,
         carbon_marginal_gco2e: _builtins.float = ...,
         outlook: Global___BatchOutlook | None = ...,
+        at_once_gco2e: _builtins.float = ...,
+        own_pool_gco2e: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "_outlook", b"_outlook", "cancelling_at", b"cancelling_at", "created_at", b"created_at", "ended_at", b"ended_at", "finalizing_at", b"finalizing_at", "in_progress_at", b"in_progress_at", "outlook", b"outlook", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "_outlook", b"_outlook", "cancelling_at", b"cancelling_at", "carbon_gco2e", b"carbon_gco2e", "carbon_marginal_gco2e", b"carbon_marginal_gco2e", "completed", b"completed", "created_at", b"created_at", "ended_at", b"ended_at", "endpoint", b"endpoint", "energy_j", b"energy_j", "energy_marginal_j", b"energy_marginal_j", "error_file_id", b"error_file_id", "errors", b"errors", "failed", b"failed", "finalizing_at", b"finalizing_at", "id", b"id", "in_progress_at", b"in_progress_at", "input_file_id", b"input_file_id", "lines", b"lines", "metadata", b"metadata", "model", b"model", "outlook", b"outlook", "output_file_id", b"output_file_id", "output_tokens", b"output_tokens", "owner", b"owner", "prompt_tokens", b"prompt_tokens", "state", b"state", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at", "_ended_at", b"_ended_at", "_finalizing_at", b"_finalizing_at", "_in_progress_at", b"_in_progress_at", "_outlook", b"_outlook", "at_once_gco2e", b"at_once_gco2e", "cancelling_at", b"cancelling_at", "carbon_gco2e", b"carbon_gco2e", "carbon_marginal_gco2e", b"carbon_marginal_gco2e", "completed", b"completed", "created_at", b"created_at", "ended_at", b"ended_at", "endpoint", b"endpoint", "energy_j", b"energy_j", "energy_marginal_j", b"energy_marginal_j", "error_file_id", b"error_file_id", "errors", b"errors", "failed", b"failed", "finalizing_at", b"finalizing_at", "id", b"id", "in_progress_at", b"in_progress_at", "input_file_id", b"input_file_id", "lines", b"lines", "metadata", b"metadata", "model", b"model", "outlook", b"outlook", "output_file_id", b"output_file_id", "output_tokens", b"output_tokens", "own_pool_gco2e", b"own_pool_gco2e", "owner", b"owner", "prompt_tokens", b"prompt_tokens", "state", b"state", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancelling_at: _TypeAlias = _typing.Literal["cancelling_at"]  # noqa: Y015
     _WhichOneofArgType__cancelling_at: _TypeAlias = _typing.Literal["_cancelling_at", b"_cancelling_at"]  # noqa: Y015
@@ -867,6 +877,126 @@ class WatchResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
+class ReadAccountRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Batches that began from then on. Unset: all that are known."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Batches that began before. Unset: until now."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadAccountRequest: _TypeAlias = ReadAccountRequest  # noqa: Y015
+
+@_typing.final
+class ReadAccountResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingAccount]:
+        """By owner and model, in this order."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___WaitingAccount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadAccountResponse: _TypeAlias = ReadAccountResponse  # noqa: Y015
+
+@_typing.final
+class WaitingAccount(_message.Message):
+    """Sums over the batches of one owner and model; what they mean is in `Batch`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    CARBON_GCO2E_FIELD_NUMBER: _builtins.int
+    ENERGY_MARGINAL_J_FIELD_NUMBER: _builtins.int
+    CARBON_MARGINAL_GCO2E_FIELD_NUMBER: _builtins.int
+    AT_ONCE_GCO2E_FIELD_NUMBER: _builtins.int
+    OWN_POOL_GCO2E_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """Identity of the owner."""
+    model: _builtins.str
+    """The model."""
+    batches: _builtins.int
+    """Batches."""
+    completed: _builtins.int
+    """Requests with an answer."""
+    failed: _builtins.int
+    """Requests with an error."""
+    prompt_tokens: _builtins.int
+    """Tokens of prompts. Unit: tokens."""
+    output_tokens: _builtins.int
+    """Tokens of answers. Unit: tokens."""
+    energy_j: _builtins.float
+    """Attributed energy. Unit: J."""
+    carbon_gco2e: _builtins.float
+    """Attributed emissions. Unit: gCO2e."""
+    energy_marginal_j: _builtins.float
+    """Energy that the answers have added. Unit: J."""
+    carbon_marginal_gco2e: _builtins.float
+    """Emissions of that energy. Unit: gCO2e."""
+    at_once_gco2e: _builtins.float
+    """Emissions, had the answers come when the batches began. Unit: gCO2e."""
+    own_pool_gco2e: _builtins.float
+    """Emissions, had they come then on replicas of their own. Unit: gCO2e."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        model: _builtins.str = ...,
+        batches: _builtins.int = ...,
+        completed: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        prompt_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        energy_j: _builtins.float = ...,
+        carbon_gco2e: _builtins.float = ...,
+        energy_marginal_j: _builtins.float = ...,
+        carbon_marginal_gco2e: _builtins.float = ...,
+        at_once_gco2e: _builtins.float = ...,
+        own_pool_gco2e: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_once_gco2e", b"at_once_gco2e", "batches", b"batches", "carbon_gco2e", b"carbon_gco2e", "carbon_marginal_gco2e", b"carbon_marginal_gco2e", "completed", b"completed", "energy_j", b"energy_j", "energy_marginal_j", b"energy_marginal_j", "failed", b"failed", "model", b"model", "output_tokens", b"output_tokens", "own_pool_gco2e", b"own_pool_gco2e", "owner", b"owner", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingAccount: _TypeAlias = WaitingAccount  # noqa: Y015
 
 @_typing.final
 class GetReleasesRequest(_message.Message):

@@ -94,6 +94,11 @@ class BatchServiceStub:
                 request_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesResponse.FromString,
                 _registered_method=True)
+        self.ReadAccount = channel.unary_unary(
+                '/cinquefoil.batch.v1.BatchService/ReadAccount',
+                request_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.ReadAccountRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.ReadAccountResponse.FromString,
+                _registered_method=True)
         self.Results = channel.unary_stream(
                 '/cinquefoil.batch.v1.BatchService/Results',
                 request_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.ResultsRequest.SerializeToString,
@@ -199,6 +204,17 @@ class BatchServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadAccount(self, request, context):
+        """Returns what batches took, by owner and model: the caller's own; operators see
+        those of all.
+
+        Errors:
+        INVALID_ARGUMENT  `since` is later than `until`
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Results(self, request, context):
         """Streams results in the order of the input's lines, also those of a batch that has not ended.
         """
@@ -263,6 +279,11 @@ def add_BatchServiceServicer_to_server(servicer, server):
                     servicer.GetReleases,
                     request_deserializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesRequest.FromString,
                     response_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesResponse.SerializeToString,
+            ),
+            'ReadAccount': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadAccount,
+                    request_deserializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.ReadAccountRequest.FromString,
+                    response_serializer=cinquefoil_dot_batch_dot_v1_dot_batch__pb2.ReadAccountResponse.SerializeToString,
             ),
             'Results': grpc.unary_stream_rpc_method_handler(
                     servicer.Results,
@@ -572,6 +593,33 @@ class BatchService:
             '/cinquefoil.batch.v1.BatchService/GetReleases',
             cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesRequest.SerializeToString,
             cinquefoil_dot_batch_dot_v1_dot_batch__pb2.GetReleasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadAccount(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.batch.v1.BatchService/ReadAccount',
+            cinquefoil_dot_batch_dot_v1_dot_batch__pb2.ReadAccountRequest.SerializeToString,
+            cinquefoil_dot_batch_dot_v1_dot_batch__pb2.ReadAccountResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -77,6 +77,13 @@ class BatchServiceStub:
     """Streams a batch as it changes, at most twice a second, until it has ended."""
     GetReleases: _grpc.UnaryUnaryMultiCallable[_batch_pb2.GetReleasesRequest, _batch_pb2.GetReleasesResponse]
     """Returns when the waiting requests of all models run, as the planner decided last."""
+    ReadAccount: _grpc.UnaryUnaryMultiCallable[_batch_pb2.ReadAccountRequest, _batch_pb2.ReadAccountResponse]
+    """Returns what batches took, by owner and model: the caller's own; operators see
+    those of all.
+
+    Errors:
+      INVALID_ARGUMENT  `since` is later than `until`
+    """
     Results: _grpc.UnaryStreamMultiCallable[_batch_pb2.ResultsRequest, _batch_pb2.ResultsResponse]
     """Streams results in the order of the input's lines, also those of a batch that has not ended."""
 
@@ -129,6 +136,13 @@ class BatchServiceAsyncStub(BatchServiceStub):
     """Streams a batch as it changes, at most twice a second, until it has ended."""
     GetReleases: _aio.UnaryUnaryMultiCallable[_batch_pb2.GetReleasesRequest, _batch_pb2.GetReleasesResponse]  # type: ignore[assignment]
     """Returns when the waiting requests of all models run, as the planner decided last."""
+    ReadAccount: _aio.UnaryUnaryMultiCallable[_batch_pb2.ReadAccountRequest, _batch_pb2.ReadAccountResponse]  # type: ignore[assignment]
+    """Returns what batches took, by owner and model: the caller's own; operators see
+    those of all.
+
+    Errors:
+      INVALID_ARGUMENT  `since` is later than `until`
+    """
     Results: _aio.UnaryStreamMultiCallable[_batch_pb2.ResultsRequest, _batch_pb2.ResultsResponse]  # type: ignore[assignment]
     """Streams results in the order of the input's lines, also those of a batch that has not ended."""
 
@@ -244,6 +258,19 @@ class BatchServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_batch_pb2.GetReleasesResponse, _abc.Awaitable[_batch_pb2.GetReleasesResponse]]:
         """Returns when the waiting requests of all models run, as the planner decided last."""
+
+    @_abc_1.abstractmethod
+    def ReadAccount(
+        self,
+        request: _batch_pb2.ReadAccountRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_batch_pb2.ReadAccountResponse, _abc.Awaitable[_batch_pb2.ReadAccountResponse]]:
+        """Returns what batches took, by owner and model: the caller's own; operators see
+        those of all.
+
+        Errors:
+          INVALID_ARGUMENT  `since` is later than `until`
+        """
 
     @_abc_1.abstractmethod
     def Results(

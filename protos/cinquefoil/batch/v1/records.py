@@ -118,6 +118,10 @@ class Batch:
             more takes beside others. Unit: J.
         carbon_marginal_gco2e: Emissions of that energy. Unit: gCO2e.
         outlook: What is expected of it. Unset: it has ended, or no planner has said anything.
+        at_once_gco2e: Emissions, had its answers come when it began: `energy_marginal_j` at the
+            intensity of that time. 0: not known. Unit: gCO2e.
+        own_pool_gco2e: Emissions, had they come then on replicas of their own at the best batch. 0:
+            not known. Unit: gCO2e.
     """
 
     id: str = ""
@@ -146,6 +150,8 @@ class Batch:
     energy_marginal_j: float = 0.0
     carbon_marginal_gco2e: float = 0.0
     outlook: BatchOutlook | None = None
+    at_once_gco2e: float = 0.0
+    own_pool_gco2e: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -159,3 +165,38 @@ class UploadHead:
 
     name: str = ""
     purpose: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WaitingAccount:
+    """Sums over the batches of one owner and model; what they mean is in `Batch`.
+
+    Attributes:
+        owner: Identity of the owner.
+        model: The model.
+        batches: Batches.
+        completed: Requests with an answer.
+        failed: Requests with an error.
+        prompt_tokens: Tokens of prompts. Unit: tokens.
+        output_tokens: Tokens of answers. Unit: tokens.
+        energy_j: Attributed energy. Unit: J.
+        carbon_gco2e: Attributed emissions. Unit: gCO2e.
+        energy_marginal_j: Energy that the answers have added. Unit: J.
+        carbon_marginal_gco2e: Emissions of that energy. Unit: gCO2e.
+        at_once_gco2e: Emissions, had the answers come when the batches began. Unit: gCO2e.
+        own_pool_gco2e: Emissions, had they come then on replicas of their own. Unit: gCO2e.
+    """
+
+    owner: str = ""
+    model: str = ""
+    batches: int = 0
+    completed: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    energy_j: float = 0.0
+    carbon_gco2e: float = 0.0
+    energy_marginal_j: float = 0.0
+    carbon_marginal_gco2e: float = 0.0
+    at_once_gco2e: float = 0.0
+    own_pool_gco2e: float = 0.0

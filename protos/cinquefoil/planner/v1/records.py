@@ -210,6 +210,8 @@ class WaitingRelease:
             woken for the rest. Unit: gCO2e.
         own_pool_gco2e: Expected emissions, had all run at once on replicas of its own. Unit: gCO2e.
         woken_replicas: Replicas that the plan powers for waiting work now.
+        own_pool_j: Energy of a request on a replica of its own at its best batch, above that of a
+            parked GPU. 0: not known. Unit: J.
     """
 
     model: str = ""
@@ -220,6 +222,7 @@ class WaitingRelease:
     at_once_gco2e: float = 0.0
     own_pool_gco2e: float = 0.0
     woken_replicas: int = 0
+    own_pool_j: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -295,6 +295,7 @@ class WaitingRelease(_message.Message):
     AT_ONCE_GCO2E_FIELD_NUMBER: _builtins.int
     OWN_POOL_GCO2E_FIELD_NUMBER: _builtins.int
     WOKEN_REPLICAS_FIELD_NUMBER: _builtins.int
+    OWN_POOL_J_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     planned_gco2e: _builtins.float
@@ -307,6 +308,10 @@ class WaitingRelease(_message.Message):
     """Expected emissions, had all run at once on replicas of its own. Unit: gCO2e."""
     woken_replicas: _builtins.int
     """Replicas that the plan powers for waiting work now."""
+    own_pool_j: _builtins.float
+    """Energy of a request on a replica of its own at its best batch, above that of a parked GPU. 0: not
+    known. Unit: J.
+    """
     @_builtins.property
     def periods(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReleasePeriod]:
         """Periods in order, without gaps; the first contains the time of the message. A router or batch
@@ -332,10 +337,11 @@ class WaitingRelease(_message.Message):
         at_once_gco2e: _builtins.float = ...,
         own_pool_gco2e: _builtins.float = ...,
         woken_replicas: _builtins.int = ...,
+        own_pool_j: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_done_by", b"_done_by", "done_by", b"done_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_done_by", b"_done_by", "at_once_gco2e", b"at_once_gco2e", "done_by", b"done_by", "model", b"model", "own_pool_gco2e", b"own_pool_gco2e", "periods", b"periods", "planned_gco2e", b"planned_gco2e", "shortages", b"shortages", "woken_replicas", b"woken_replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_done_by", b"_done_by", "at_once_gco2e", b"at_once_gco2e", "done_by", b"done_by", "model", b"model", "own_pool_gco2e", b"own_pool_gco2e", "own_pool_j", b"own_pool_j", "periods", b"periods", "planned_gco2e", b"planned_gco2e", "shortages", b"shortages", "woken_replicas", b"woken_replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__done_by: _TypeAlias = _typing.Literal["done_by"]  # noqa: Y015
     _WhichOneofArgType__done_by: _TypeAlias = _typing.Literal["_done_by", b"_done_by"]  # noqa: Y015

@@ -14,7 +14,8 @@ from cinquefoil.planner.v1.records import Instance, ModelRoutes, RoutingTable
 from services.kit.errors import InvalidArgument
 from services.kit.rpc.record_mapping import to_message
 from services.planner.core.accounting.account import Tokens
-from services.planner.core.load_report import LoadReport, WaitingHere
+from services.planner.core.load_report import LoadReport
+from services.planner.core.waiting.singles import WaitingHere
 
 _LONGEST_NAME = 128
 

@@ -118,9 +118,13 @@ class WaitingWork:
         return found
 
     def _learn(self, reporter: str, each: WaitingModel, services: int) -> None:
-        """Learn the part of the room that is attained, while all of it may be filled."""
+        """Learn the part of the room that is attained, while all of it may be filled.
+
+        More must wait than is in flight, or there was too little work to fill it.
+        """
         now_s, key = self.state.clock.monotonic(), (reporter, each.model)
-        is_open = self._is_open(each.model) and any(bucket.requests for bucket in each.buckets)
+        left = sum(bucket.requests for bucket in each.buckets)
+        is_open = self._is_open(each.model) and left > each.in_flight
         last = self._answered.get(key)
         if last is None or not is_open or each.answered < last[1]:
             self._answered.pop(key, None)
@@ -137,14 +141,18 @@ class WaitingWork:
         self.attained[each.model] = max(learnt, _LEAST_ATTAINED)
         self._measured_s[each.model] = self._measured_s.get(each.model, 0.0) + span_s
 
-    def _measured(self, model: str, release: WaitingRelease) -> WaitingRelease:
+    def _measured(self, waiting: WaitingModel, release: WaitingRelease) -> WaitingRelease:
         """Return a release that fills the room for a moment where nothing is known of it yet.
 
-        Profiles may promise more: a plan that rests on them may begin too late.
+        Profiles may promise more: a plan that rests on them may begin too late. Work too little to
+        fill the room for that moment waits unmeasured: its last hour is 180 times as long.
         """
+        model = waiting.model
         known_s = self._measured_s.get(model, _LEARN_S if model in self.attained else 0.0)
         first, *others = release.periods
         if known_s >= _LEARN_S or first.fill or first.room_rps <= 0:
+            return release
+        if sum(each.requests for each in waiting.buckets) < first.room_rps * _LEARN_S:
             return release
         until = min(first.until, self.state.clock.now() + timedelta(seconds=_LEARN_S))
         rate_rps, cause = first.room_rps, ReleaseCause.MEASURED
@@ -176,7 +184,7 @@ class WaitingWork:
             if name not in offers:
                 continue
             release = self.planned(waiting, offers[name], now)
-            found[name] = self._measured(name, self._record(waiting, release))
+            found[name] = self._measured(waiting, self._record(waiting, release))
             if replicas := release.choices[0].replicas:
                 due_rps[name] = replicas * offers[name].usable_rps
         if self.held:
@@ -340,6 +348,7 @@ class WaitingWork:
             at_once_gco2e=release.at_once_gco2e,
             own_pool_gco2e=release.own_pool_gco2e,
             woken_replicas=release.choices[0].replicas,
+            own_pool_j=release.slots[0].woken_j,
         )
 
 

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from cinquefoil.planner.v1.records import WaitingBucket, WaitingModel
-from services.planner.core.load_report import WaitingHere
+
+_MOST_GROUPS: Final = 8
+_MOST_WAITING: Final = 10**6
+_MOST_DUE_S: Final = 8 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingHere:
+    """Requests of one model that can wait, at one router.
+
+    Attributes:
+        singles: Time until they are due, s, and number of those that are of no batch, in groups.
+        answered: Those that it has answered since its start, of batches, too.
+    """
+
+    singles: Sequence[tuple[float, int]] = ()
+    answered: int = 0
+
+    def bounded(self) -> WaitingHere:
+        """Return the plausible part."""
+        plausible = [
+            (due_s, min(count, _MOST_WAITING))
+            for due_s, count in self.singles[:_MOST_GROUPS]
+            if 0 <= due_s <= _MOST_DUE_S  # nor NaN
+        ]
+        return replace(self, singles=plausible)
 
 
 @dataclass(slots=True)

@@ -15,10 +15,10 @@ from services.planner.core.decide import Snapshot, staying
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.forecast_periods import Step
-from services.planner.core.load_report import WaitingHere
 from services.planner.core.service_level import ServiceLevel
 from services.planner.core.waiting.outlook import Offer, RoomMemory
 from services.planner.core.waiting.power import best_replica, curve_of, room_of
+from services.planner.core.waiting.singles import WaitingHere
 from tests.support.planner.decisions import MODEL, POOL, decided, done, snapshot
 from tests.support.virtual_clock import VirtualClock
 
@@ -161,6 +161,24 @@ def test_an_hours_room_is_that_of_the_same_hour_a_day_before() -> None:
     assert later is not None
     assert 5.0 < later.room_rps < 15.0
     assert memory.at(101) is None
+
+
+def test_a_trickle_says_nothing_about_the_room_and_waits_for_clean_hours() -> None:
+    """All that waits is in flight: more could have run; so little needs no room to be measured."""
+    now = running()
+    found = work(now, 5, 24)
+    release = found._measured(found.waiting["digits"], *found.what_if(now, None))
+    assert (release.periods[0].cause, release.periods[0].fill) == (ReleaseCause.LATER, False)
+
+    opened = replace(release.periods[0], fill=True)
+    found.releases = {"digits": replace(release, periods=(opened, *release.periods[1:]))}
+    (bucket,) = found.reported["digits"].buckets
+    for answered in range(0, 100, 5):
+        model = WaitingModel(model="digits", buckets=(bucket,), answered=answered, in_flight=5)
+        found.state.clock = VirtualTime(float(answered))
+        found.report([model], "b-1")
+
+    assert found.attained == {}
 
 
 def test_room_that_answers_do_not_attain_is_planned_with_less() -> None:
