@@ -177,9 +177,12 @@ class Router:
         self._requests[number], self._deferrable[number] = request, (pending, done)
         self._executor.execute(decisions)
         over = self._time.env.timeout(max(deadline_s - now_s, 0.0))
-        over.callbacks.append(
-            lambda _: pending.ended or self._executor.execute(dispatcher.expire(pending))
-        )
+        over.callbacks.append(lambda _: self._expire(pending))
+
+    def _expire(self, pending: PendingRequest) -> None:
+        if not pending.ended:
+            dispatcher = self._registry.model(pending.request.model)
+            self._executor.execute(dispatcher.expire(pending))
 
     def release(self, releases: Mapping[str, ReleasePlan]) -> None:
         """Follow a new plan for requests that can wait."""

@@ -21,10 +21,10 @@ from cinquefoil.planner.v1 import waiting_pb2
 from cinquefoil.planner.v1.records import WaitingBucket, WaitingModel
 from services.batch.core.admission import Admission
 from services.batch.core.releases import Releases
-from services.kit.clock import Clock
 from services.kit.errors import DeadlineExceeded, ResourceExhausted, ServiceError
 from services.kit.rpc.record_mapping import to_message
 from services.kit.units import carbon_gco2e
+from services.planner.core.cycle.environment import Clock
 from services.planner.core.cycle.waiting_work import MAX_BUCKETS, WaitingWork
 from services.router.adapters.convert import to_releases
 from services.router.core.accounting.account import Ended
@@ -232,7 +232,8 @@ class WaitingDemand:
             releases = work.update()
             self._releases.hear(releases, 1)
             messages = [to_message(each, waiting_pb2.WaitingRelease) for each in releases]
-            self._router.release(to_releases(messages, self._clock))  # as over the wire
+            since_s = self._clock.now().timestamp() - self._clock.monotonic()
+            self._router.release(to_releases(messages, since_s))  # as over the wire
             for each in self._demands:
                 each.rouse()
             yield env.timeout(_PAUSE_S)

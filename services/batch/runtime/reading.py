@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,12 +11,12 @@ from cinquefoil.batch.v1.records import Batch, BatchError
 from services.batch.adapters.contents import Contents
 from services.batch.adapters.store import Piece, Result
 from services.batch.core.lines import Fault, Request, failed, parsed
+from services.batch.core.seen import Seen
 from services.kit.off_loop import off_loop
 
 PIECE_LINES: Final = 64
 _PIECE_BYTES: Final = 2**20
 _MOST_ERRORS: Final = 20
-_ID_BYTES: Final = 8
 
 
 def result_id(batch_id: str, line: int) -> str:
@@ -46,7 +45,7 @@ class Inventory:
     good: int = 0
     errors: list[BatchError] = field(default_factory=list)
     faulty: list[Result] = field(default_factory=list)
-    _ids: set[bytes] = field(default_factory=set)
+    _names: Seen = field(default_factory=Seen)
 
     def add(self, line: bytes) -> None:
         """Count a line."""
@@ -69,10 +68,8 @@ class Inventory:
         return taken
 
     def _checked(self, request: Request) -> Request:
-        digest = hashlib.blake2b(request.custom_id.encode(), digest_size=_ID_BYTES).digest()
-        if digest in self._ids:
+        if not self._names.add(request.custom_id):
             raise Fault("duplicate_custom_id", "custom_id: another line has it", request.custom_id)
-        self._ids.add(digest)
         return request
 
 

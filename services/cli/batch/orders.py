@@ -48,11 +48,8 @@ async def submit(config: Path, file: Path, within: str, *, follow: bool, as_json
     except ValueError as error:
         raise InvalidArgument(f"--within: {error}") from error
     async with connected(load(config)) as clients:
-        stub = _stub(clients)
-        stored = (await stub.Upload(_upload(file), timeout=_LONG_S)).file
-        request = pb.SubmitRequest(input_file_id=stored.id, endpoint=endpoint)
-        request.window.FromMilliseconds(round(window_s * 1e3))
-        batch = (await stub.Submit(request)).batch
+        stub = batch_stub(clients)
+        batch = await begun(stub, file, endpoint, window_s)
         if follow and not as_json:
             typer.echo(batch.id)
             await _watched(stub, batch.id)
@@ -60,17 +57,27 @@ async def submit(config: Path, file: Path, within: str, *, follow: bool, as_json
             printed(batch, lambda: batch.id, as_json=as_json)
 
 
+async def begun(
+    stub: BatchServiceAsyncStub, file: Path, endpoint: str, window_s: float
+) -> pb.Batch:
+    """Store a file of requests, and begin a batch of it."""
+    stored = (await stub.Upload(_upload(file), timeout=_LONG_S)).file
+    request = pb.SubmitRequest(input_file_id=stored.id, endpoint=endpoint)
+    request.window.FromMilliseconds(round(window_s * 1e3))
+    return (await stub.Submit(request)).batch
+
+
 async def list_batches(config: Path, *, all_owners: bool, as_json: bool) -> None:
     """Print the newest batches."""
     async with connected(load(config)) as clients:
-        found = (await _stub(clients).List(pb.ListRequest(all_owners=all_owners))).batches
+        found = (await batch_stub(clients).List(pb.ListRequest(all_owners=all_owners))).batches
     printed(list(found), lambda: table(found), as_json=as_json)
 
 
 async def show(config: Path, id_: str, *, as_json: bool) -> None:
     """Print one batch."""
     async with connected(load(config)) as clients:
-        stub = _stub(clients)
+        stub = batch_stub(clients)
         batch = (await stub.Get(pb.GetRequest(id=id_))).batch
         found = (await stub.GetReleases(pb.GetReleasesRequest())).releases
     releases = [each for each in found if each.model == batch.model]
@@ -85,20 +92,20 @@ async def show(config: Path, id_: str, *, as_json: bool) -> None:
 async def watch(config: Path, id_: str) -> None:
     """Print a batch's progress until it has ended."""
     async with connected(load(config)) as clients:
-        await _watched(_stub(clients), id_)
+        await _watched(batch_stub(clients), id_)
 
 
 async def cancel(config: Path, id_: str) -> None:
     """End a batch early, and print what it has become."""
     async with connected(load(config)) as clients:
-        batch = (await _stub(clients).Cancel(pb.CancelRequest(id=id_))).batch
+        batch = (await batch_stub(clients).Cancel(pb.CancelRequest(id=id_))).batch
     typer.echo(f"{batch.id}: {word(pb.BatchState.DESCRIPTOR, batch.state)}")
 
 
 async def results(config: Path, id_: str, out: Path | None) -> None:
     """Write a batch's results to a file, or to standard output."""
     async with connected(load(config)) as clients:
-        stream = _stub(clients).Results(pb.ResultsRequest(id=id_), timeout=_LONG_S)
+        stream = batch_stub(clients).Results(pb.ResultsRequest(id=id_), timeout=_LONG_S)
         if out is None:
             await _copied(stream, sys.stdout.buffer)
             return
@@ -171,7 +178,12 @@ async def _upload(file: Path) -> AsyncIterator[pb.UploadRequest]:
             yield pb.UploadRequest(content=piece)
 
 
-def _stub(clients: Clients) -> BatchServiceAsyncStub:
+def batch_stub(clients: Clients) -> BatchServiceAsyncStub:
+    """Return the client of the batch service.
+
+    Raises:
+        NotFound: The deployment has none.
+    """
     if clients.batch is None:
         raise NotFound(
             "the deployment has no batch service: `batch: {}` in its file adds one, and "

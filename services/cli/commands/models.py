@@ -183,6 +183,17 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
     save: Annotated[
         bool, typer.Option("--save", help="Put the accuracies into the deployment file.")
     ] = False,
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait",
+            help="Submit the questions as a batch of the running deployment, answered within "
+            "1h, 4h, 24h or 72h when that costs least carbon.",
+        ),
+    ] = "",
+    batch: Annotated[
+        str, typer.Option("--batch", help="Read the answers to a batch of --wait.")
+    ] = "",
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
@@ -196,7 +207,17 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
 
     - `cinquefoil eval chat --save`
     - `cinquefoil eval chat --variant q4 --items 100 --json`
+    - `cinquefoil eval chat --wait 24h`
     """
+    from services.cli.evaluate import waiting
     from services.cli.evaluate.run import evaluate
 
+    if (wait or batch) and variant:
+        raise typer.BadParameter("a batch is answered by what serves: leave --variant out")
+    if batch:
+        await waiting.show(config, model, batch, save=save, as_json=json)
+        return
+    if wait:
+        await waiting.submit(config, model, wait, count=items, seed=seed)
+        return
     await evaluate(config, model, variant or (), count=items, seed=seed, save=save, as_json=json)

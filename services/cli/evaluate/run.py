@@ -39,7 +39,7 @@ SLOTS: Final = 8
 UNIT: Final = "multiple choice"
 """The accuracies' unit in the deployment file."""
 
-_ANSWER: Final = Sampling(max_tokens=6, temperature=0.0, seed=0, stop="\n")
+ANSWER: Final = Sampling(max_tokens=6, temperature=0.0, seed=0, stop="\n")
 _ZONE: Final = "here"
 _READY_S: Final = 300.0  # a server may load for minutes
 _Z: Final = 1.96
@@ -106,7 +106,7 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
             answer, or it got nothing right, which cannot be saved.
     """
     deployment = load(config)
-    wanted = _wanted(deployment, model, chosen)
+    wanted = variants_of(deployment, model, chosen)
     if save and len(wanted) < len(deployment.models[model].variants):
         raise InvalidArgument(
             "--save needs accuracies of one kind for all variants of the model: leave --variant out"
@@ -123,13 +123,13 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
         for name in wanted:
             bar = _Bar(bars, bars.add_task(name, total=count), name)
             results.append(await _of_variant(deployment, model, shown, posed, bar))
-    _print(model, results, seed, as_json=as_json)
+    render(model, results, seed, as_json=as_json)
     if save:
         keep(config, model, results, seed)
 
 
-def _wanted(deployment: Deployment, model: str, chosen: Sequence[str]) -> Sequence[str]:
-    """Return the variants to measure.
+def variants_of(deployment: Deployment, model: str, chosen: Sequence[str]) -> Sequence[str]:
+    """Return the variants to measure, the chosen ones or all.
 
     Raises:
         NotFound: There is no such model or variant.
@@ -218,7 +218,7 @@ async def count_right(  # noqa: PLR0913, PLR0917 - questions, who answers, who i
     room = asyncio.Semaphore(SLOTS)
 
     async def one(item: Item) -> tuple[int | None, int]:
-        message = request(model, prompt(item, shown), _ANSWER)
+        message = request(model, prompt(item, shown), ANSWER)
         message.parameters["chat"].bool_param = False
         text, tokens = "", 0
         async with room:
@@ -304,7 +304,8 @@ def keep(config: Path, model: str, results: Sequence[Result], seed: int) -> None
             )
 
 
-def _print(model: str, results: Sequence[Result], seed: int, *, as_json: bool) -> None:
+def render(model: str, results: Sequence[Result], seed: int, *, as_json: bool) -> None:
+    """Print the results of variants."""
     if as_json:
         variants = [
             {**asdict(each), "accuracy": each.accuracy, "interval": each.interval}

@@ -134,14 +134,17 @@ def _routes(routes: plan_pb2.ModelRoutes) -> ModelRoutes:
 
 
 def to_releases(
-    releases: Iterable[waiting_pb2.WaitingRelease], clock: Clock
+    releases: Iterable[waiting_pb2.WaitingRelease], since_s: float
 ) -> dict[str, ReleasePlan]:
     """Return the releases of a plan by model.
+
+    Args:
+        releases: The releases.
+        since_s: Time of the epoch at which monotonic time was 0, s.
 
     Raises:
         InvalidArgument: A figure cannot be.
     """
-    since_s = clock.now().timestamp() - clock.monotonic()
     return {
         each.model: ReleasePlan(
             [_period(period, since_s) for period in each.periods[:_MOST_PERIODS]]

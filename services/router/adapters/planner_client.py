@@ -120,7 +120,8 @@ async def watch_routes(
             hear.note(Readiness(conditions_from(response.conditions), rolling_out))
             config.hear(response.config_digest)
             if response.releases_changed:
-                hear.release(to_releases(response.releases, clock))
+                since_s = clock.now().timestamp() - clock.monotonic()
+                hear.release(to_releases(response.releases, since_s))
             if response.forwards_changed:
                 hear.forward(response.forwards)
             if response.HasField("routing_change") and table is not None:
