@@ -46,6 +46,8 @@ from services.router.core.worker_port import WorkerPort
 from services.router.edge.app import edge
 from services.router.frontend.messages import transport_limit
 from services.router.picker.app import picker
+from services.router.picker.pool_follower import PoolFollower
+from services.router.picker.servicer import Profiles
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 from services.router.runtime.processes import LIVE, USED, run_several
@@ -136,12 +138,14 @@ async def run_one(
         router.streams,
         _batches(deployment) as batches,
         router.ports,
+        router.follower,
         picker(
             deployment,
             router.engine,
             router.pools,
             router.ports,
-            found=router.found,
+            follower=router.follower,
+            profiles=router.profiles,
             intensity=router.intensity,
             access=access,
             clock=RealClock(),
@@ -159,6 +163,7 @@ async def run_one(
             registry=registry,
         ),
     ):
+        await router.use_pools(deployment if reloads is None else reloads.deployment)
         if started is not None:
             started(server.port)
         await router.work(server, planner, carbon, stop)
@@ -204,7 +209,9 @@ class _Router:
         )
         self.streams = WorkerStreams(link, self._clock)
         self.ports = ServerPorts(self._clock)
-        self.pools = ServerPools(deployment.models if self._settings.picker_listen else {})
+        self.pools = ServerPools({})
+        self.follower = PoolFollower(self.pools, self.found, self._clock)
+        self.profiles = Profiles(self.pools)
         self._predictor = self._predictor_client(deployment)
         self._report_due = asyncio.Event()
         self.regions = RegionRouters(deployment, self._clock)
@@ -242,6 +249,18 @@ class _Router:
         if self.pools.found(model, pool, addresses):
             self.engine.swap(self.pools.merged(self._planned))
 
+    async def use_pools(self, deployment: Deployment) -> None:
+        """Take over the pools of servers of others, where this router is a gateway's picker.
+
+        Raises:
+            ServiceError: They cannot be followed; nothing has changed.
+        """
+        if not self._settings.picker_listen or not self.follower.entered:
+            return
+        await asyncio.to_thread(self.profiles.use, deployment.models)
+        await self.follower.use(deployment)
+        self.engine.swap(self.pools.merged(self._planned))
+
     def _account(self, routes: ModelRoutes) -> Account:
         return Account(routes, self._carbon.intensity, self._settings.slo_windows_s, self._watchers)
 
@@ -272,9 +291,8 @@ class _Router:
 
     async def reload(self, deployment: Deployment) -> None:
         """Apply the limits to new models; routes and objectives come from the planner."""
-        if self.pools.differ(deployment.models):
-            _log.warning("models.*.servers: a change takes effect when this router restarts")
         self.engine.registry.limits.update(limits(deployment))
+        await self.use_pools(deployment)
         self.config.own = deployment.digest
 
     async def work(

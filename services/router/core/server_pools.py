@@ -21,25 +21,29 @@ class ServerPools:
     """
 
     def __init__(self, models: Mapping[str, Model]) -> None:
-        self.models = {name: model for name, model in models.items() if model.servers}
+        self.models: dict[str, Model] = {}
         self._addresses: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._names: dict[str, str] = {}
+        self.use(models)
+
+    def use(self, models: Mapping[str, Model]) -> None:
+        """Take other models; the addresses of pools that stay are kept."""
+        self.models = {name: model for name, model in models.items() if model.servers}
         self._names = {
             alias: name
             for name, model in self.models.items()
             for pool in model.servers.values()
             for alias in _aliases(model, pool)
         } | {name: name for name in self.models}
+        stay = {(name, pool_name) for name, pool_name, _ in self.pools()}
+        for key in self._addresses.keys() - stay:
+            del self._addresses[key]
 
     def pools(self) -> Iterable[tuple[str, str, ServerPool]]:
         """Yield every pool with the names of its model and of itself."""
         for name, model in self.models.items():
             for pool_name, pool in model.servers.items():
                 yield name, pool_name, pool
-
-    def differ(self, models: Mapping[str, Model]) -> bool:
-        """Return whether other models have other pools than these."""
-        now = {name: model.servers for name, model in models.items() if model.servers}
-        return bool(self.models) and now != {n: model.servers for n, model in self.models.items()}
 
     def named(self, alias: str) -> str | None:
         """Return the model that clients name so, by its own name or its server's; None: none."""

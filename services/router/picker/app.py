@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
 from envoy_ext_proc.ext_proc_pb2_grpc import add_ExternalProcessorServicer_to_server
 from services.kit.clock import Clock
-from services.kit.config import Deployment, OpenAiRuntime
-from services.kit.kubernetes import Cluster
+from services.kit.config import Deployment
 from services.kit.rpc import Access, Limits, Serving, serving
 from services.kit.units import BYTES_PER_MIB
-from services.router.adapters import kubernetes
 from services.router.adapters.server_port import ServerPorts
 from services.router.core.accounting.receipts import Answer, Intensity
 from services.router.core.server_pools import ServerPools
 from services.router.frontend.messages import transport_limit
 from services.router.picker.parts import PickerParts
+from services.router.picker.pool_follower import PoolFollower
 from services.router.picker.servicer import (
     EXTERNAL_PROCESSOR,
     PickerServicer,
@@ -36,20 +35,22 @@ async def picker(  # noqa: PLR0913 - one value per collaborator of the compositi
     pools: ServerPools,
     ports: ServerPorts,
     *,
-    found: Callable[[str, str, tuple[str, ...]], None],
+    follower: PoolFollower,
+    profiles: Profiles,
     intensity: Intensity,
     access: Access | None,
     clock: Clock,
     grace_s: float,
 ) -> AsyncIterator[None]:
-    """Serve at `router.picker_listen` while the block runs, and find the servers of the pools.
+    """Serve at `router.picker_listen` while the block runs.
 
     Args:
         deployment: The whole file.
         engine: Chooses.
         pools: The servers.
         ports: Their ports.
-        found: Takes model, pool and the addresses of the pool, now and after each change.
+        follower: Follows them.
+        profiles: Costs of their answers.
         intensity: Carbon intensity of a zone.
         access: Who may call what; None: everybody everything.
         clock: Time.
@@ -65,7 +66,6 @@ async def picker(  # noqa: PLR0913 - one value per collaborator of the compositi
         def spawn(work: Coroutine[Any, Any, Answer | None]) -> asyncio.Task[Answer | None]:
             return tasks.create_task(work)
 
-        profiles = Profiles(pools)
         parts = PickerParts(
             engine,
             pools,
@@ -98,47 +98,9 @@ async def picker(  # noqa: PLR0913 - one value per collaborator of the compositi
                 transport=deployment.rpc.transport,
             )
         )
-        async with _followed(deployment, pools, found, clock) as following:
-            ready = tasks.create_task(_report_ready(server, pools, following))
-            yield
-            ready.cancel()
-
-
-@asynccontextmanager
-async def _followed(
-    deployment: Deployment,
-    pools: ServerPools,
-    found: Callable[[str, str, tuple[str, ...]], None],
-    clock: Clock,
-) -> AsyncIterator[asyncio.Event]:
-    """Follow the addresses of every pool while the block runs; yield what is set at each change."""
-    changed = asyncio.Event()
-
-    def use(model: str, pool: str, addresses: tuple[str, ...]) -> None:
-        found(model, pool, addresses)
-        changed.set()
-
-    async with AsyncExitStack() as stack:
-        cluster = None
-        if any(pool.in_kubernetes for _, _, pool in pools.pools()):
-            cluster = await stack.enter_async_context(
-                Cluster.reached("models.*.servers", "config.models.*.servers")
-            )
-        tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        following = []
-        for model, name, pool in pools.pools():
-            take = partial(use, model, name)
-            if pool.in_kubernetes and cluster is not None:
-                where = f"models.{model}.servers.{name}"
-                work = kubernetes.follow(cluster, pool, take, where, clock)
-                following.append(tasks.create_task(work, name=f"router.servers[{model}/{name}]"))
-                continue
-            runtime = deployment.models[model].variants[pool.variant].runtime
-            own = (runtime.address,) if isinstance(runtime, OpenAiRuntime) else ()
-            take(pool.addresses or own)
-        yield changed
-        for task in following:
-            task.cancel()
+        ready = tasks.create_task(_report_ready(server, pools, follower.changed))
+        yield
+        ready.cancel()
 
 
 async def _report_ready(server: Serving, pools: ServerPools, changed: asyncio.Event) -> None:

@@ -230,7 +230,8 @@ class Exchange:
         states = [
             each for each in dispatcher.states.values() if pick.allows(each.instance.endpoint)
         ]
-        pools = self._parts.pools.models[model].servers.values()
+        served = self._parts.pools.models.get(model)  # None: removed a moment ago
+        pools = () if served is None else served.servers.values()
         starts = not dispatcher.states and any(pool.replicas_min == 0 for pool in pools)
         if not starts and not any(each.takes_requests for each in states):
             which = "that the gateway allows " if allowed is not None else ""

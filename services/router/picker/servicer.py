@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -35,11 +35,20 @@ class Profiles:
 
     def __init__(self, pools: ServerPools) -> None:
         self._pools = pools
-        self._known = {
-            (name, pool_name): _profiled(pools.models[name], pool_name)
-            for name, pool_name, _ in pools.pools()
-        }
+        self._known: dict[tuple[str, str], tuple[Profile, SliceShape]] = {}
         self.expected = lru_cache(1024)(self._expected)
+
+    def use(self, models: Mapping[str, Model]) -> None:
+        """Learn the profiles of pools; answers in progress keep those of pools that are gone.
+
+        Reads files: blocks.
+        """
+        self._known |= {
+            (name, pool_name): _profiled(model, pool_name)
+            for name, model in models.items()
+            for pool_name in model.servers
+        }
+        self.expected.cache_clear()
 
     def cost(self, instance: Instance, usage: Usage, held: int, compute_s: float) -> Cost | None:
         """Return the cost of an answer; as of `cost_of`."""

@@ -15,12 +15,12 @@ from aiohttp.test_utils import TestServer
 from envoy_ext_proc import ext_proc_pb2
 from envoy_ext_proc.ext_proc_pb2_grpc import ExternalProcessorStub
 from services.kit.clock import RealClock
-from services.kit.config import ServerPool
+from services.kit.config import Model, ServerPool
 from services.kit.errors import FailedPrecondition
 from services.kit.kubernetes import Cluster
 from services.kit.net import free_port
 from services.router.adapters.kubernetes import follow
-from services.router.picker import app
+from services.router.picker import pool_follower
 from tests.support import kubernetes_api
 from tests.support.kubernetes_api import KubernetesApi
 from tests.support.openai_server import Counting
@@ -120,7 +120,7 @@ async def test_the_first_request_waits_for_the_first_server_and_one_that_leaves_
     """From zero: the planner hears of it at once (KEDA then starts a pod), and the pod answers."""
     vllm = TestServer(Counting(account / "fault", "").app())
     await vllm.start_server()
-    monkeypatch.setattr(app, "Cluster", Reached(account, api.url))
+    monkeypatch.setattr(pool_follower, "Cluster", Reached(account, api.url))
     pool = {**POOL, "zone": "US-CAL", "selector": {"app": "vllm"}, "port": vllm.port}
     profile = {"kind": "language", "parameters_b": 8}
     runtime = {"kind": "openai", "address": "127.0.0.1:1"}
@@ -158,6 +158,17 @@ async def test_the_first_request_waits_for_the_first_server_and_one_that_leaves_
 
         call.cancel()
         await until(leaves, 20)
+        given = {"addresses": [f"127.0.0.1:{vllm.port}"], "replicas_min": 0}
+        servers = {"here": {**POOL, "zone": "US-CAL", **given}}
+        moved = Model.model_validate({**model, "servers": servers})
+        models = {**world.made.models, "chat": moved}
+        await world.reloads.apply(world.made.model_copy(update={"models": models}))
+        call = ExternalProcessorStub(channel).Process()
+        await call.write(ext_proc_pb2.ProcessingRequest(request_headers=head))
+        answer = await call.read()
+        chosen = answer.request_headers.response.header_mutation.set_headers[0].header
+        assert chosen.raw_value.decode() == f"127.0.0.1:{vllm.port}"
+        call.cancel()
     await vllm.close()
 
 

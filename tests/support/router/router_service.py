@@ -16,6 +16,7 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from services.kit.config import Deployment, Tls
+from services.kit.process.reload import Reloads
 from services.kit.rpc import Limits, dial, serving
 from services.router.app import run
 from tests.support.router.router_peers import ScriptedCarbon, ScriptedPlanner
@@ -185,6 +186,7 @@ class World:
     Attributes:
         tls: Certificates of all of them and of an operator "test"; None: plaintext.
         made: The router's deployment.
+        reloads: Takes over another one.
     """
 
     planner: ScriptedPlanner
@@ -199,6 +201,7 @@ class World:
     channel: grpc.aio.Channel = field(init=False)
     task: asyncio.Task[None] = field(init=False)
     made: Deployment = field(init=False)
+    reloads: Reloads = field(init=False)
 
     @property
     def address(self) -> str:
@@ -368,7 +371,9 @@ async def running(
         stack.push_async_callback(world.planner_leaves)
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         made = world.made = deployment(world.planner_port, carbon_server.port, **settings)
-        world.task = asyncio.create_task(run(made, world.stop, started.set_result))
+        world.reloads = Reloads(made)
+        work = run(made, world.stop, started.set_result, reloads=world.reloads)
+        world.task = asyncio.create_task(work)
         await asyncio.wait((world.task, started), return_when=asyncio.FIRST_COMPLETED)
         world.port = started.result()
         world.http = made.router.http_listen

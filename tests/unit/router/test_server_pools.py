@@ -67,8 +67,19 @@ def test_a_model_has_its_servers_before_the_planner_has_sent_a_table() -> None:
     assert (chat.model, len(chat.instances)) == ("chat", 1)
     assert pools.named("Qwen/Qwen3-8B") == "chat"
     assert pools.named("digits") is None
-    assert not pools.differ(pools.models)
-    assert pools.differ({"chat": model(slots=3)})
+
+
+def test_other_models_take_over_while_pools_that_stay_keep_their_addresses() -> None:
+    pools = ServerPools({"chat": model(), "code": model()})
+    pools.found("chat", "here", ["10.0.0.1:8000"])
+    pools.found("code", "here", ["10.0.0.2:8000"])
+
+    pools.use({"chat": model(slots=3)})
+    (chat,) = pools.merged(RoutingTable(0, 0, ())).models
+
+    assert [(each.endpoint, each.credits) for each in chat.instances] == [("10.0.0.1:8000", 3)]
+    assert pools.looked
+    assert pools.named("code") is None
 
 
 @pytest.mark.parametrize(
