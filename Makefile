@@ -55,8 +55,9 @@ fuzz: $(VENV)/.dev ## fuzz a parser of what others send: BORDER=join SECONDS=60
 	$(BIN)/pip install --quiet --group fuzz
 	$(BIN)/python -m tests.fuzz $(BORDER) $(SECONDS)
 
-thorough: $(VENV)/.dev ## 3,000 cases of each property of the pure tests (once a release): ROOM=tests/unit/kit
+thorough: $(VENV)/.dev ## 3,000 cases of each property of the pure tests, and long tests (once a release): ROOM=tests/unit/kit
 	$(BIN)/pytest -q --hypothesis-profile=thorough --timeout=3600 --numprocesses logical --dist worksteal $(ROOM)
+	$(BIN)/pytest -q -m thorough tests/system
 
 mutants: $(VENV)/.dev ## change a line of a core module and see that a test fails, for every line (an hour)
 	$(BIN)/pip install --quiet --group mutants

@@ -167,6 +167,7 @@ async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
     assert config.read_bytes() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.timeout(240)
 async def test_a_machine_that_is_cut_off_is_replaced_before_requests_are_lost(

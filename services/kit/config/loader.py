@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -244,7 +245,7 @@ def mistakes(
         tree: The file.
         model: What it was read as.
     """
-    schema = model.model_json_schema()
+    schema = _schema(model)
     for item in error.errors(include_url=False)[:_MOST_MISTAKES]:
         if item["type"] == "too_short" and item["input"]:
             continue  # none of its entries is valid: each is reported by itself
@@ -253,6 +254,12 @@ def mistakes(
             where, _, message = message.partition(": ")
             loc = tuple(where.split("."))
         yield Mistake(".".join(map(str, loc)) or "file", line_of(tree, loc), message)
+
+
+@cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return a model's JSON schema: to make the deployment's takes a tenth of a second."""
+    return model.model_json_schema()
 
 
 def line_of(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:

@@ -171,6 +171,7 @@ def init(folder: Path, *words: object) -> Result:
     return CliRunner().invoke(app, ["init", str(folder), "--no-control", *map(str, words)])
 
 
+@pytest.mark.usefixtures("forked_readers")
 def test_a_folder_of_hostile_files_is_a_model_of_these_files(tmp_path: Path) -> None:
     """By the command itself: files whose names are YAML, with arrays for a hostile input."""
     some = [each for each in dict.fromkeys(drawn(40, seed=4)) if each.isprintable()]

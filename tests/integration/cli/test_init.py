@@ -1,6 +1,8 @@
 """`cinquefoil init` for models that exist: real networks, a real validation set, real files."""
 
+import math
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -297,7 +299,13 @@ def test_a_validation_set_that_grows_without_bound_is_one_sentence(
 ) -> None:
     """2 MB in the file, 2 GB in memory: the process that reads it is ended, not the machine."""
     monkeypatch.setattr("services.kit.process.confined.memory_bytes", lambda: 2**30)
-    np.savez_compressed(tmp_path / "val.npz", image=np.zeros((2**23, 64), "f4"), y=np.zeros(2**23))
+    with zipfile.ZipFile(tmp_path / "val.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        for name, shape in (("image", (2**23, 64)), ("y", (2**23,))):
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(entry, header)
+                for _ in range(math.prod(shape) * 4 // 2**24):
+                    entry.write(bytes(2**24))
     words = ("--onnx", convnets / "conv-16.onnx", "--data", tmp_path / "val.npz")
     result = init(tmp_path / "d", *words)
     assert "it takes more than 1024 MiB of memory" in result.stderr

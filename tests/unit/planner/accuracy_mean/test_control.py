@@ -99,8 +99,17 @@ def test_a_mean_counts_answers_not_hours() -> None:
         assert np.average(accuracy[chosen], weights=rps[chosen]) >= 0.979
 
 
-@pytest.mark.parametrize("at", [0.25, 0.5, 0.75])
-@pytest.mark.parametrize("change", ["more load", "less load", "other model", "dirtier grid"])
+@pytest.mark.parametrize(
+    ("change", "at"),
+    [
+        ("more load", 0.25),
+        ("more load", 0.75),
+        ("less load", 0.5),
+        ("other model", 0.25),
+        ("other model", 0.75),
+        ("dirtier grid", 0.5),
+    ],
+)
 def test_a_change_in_mid_period_leaves_the_mean_within_a_tenth_of_a_point(
     change: str, at: float
 ) -> None:
