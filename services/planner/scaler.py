@@ -1,7 +1,8 @@
 """KEDA's external scaler: how many servers a model of others should have.
 
-KEDA calls IsActive after each GetMetrics: both are of one computation, which holds for a second. It
-takes an error as "keep what there is", and zero as an order: without reports there is no number.
+KEDA calls IsActive after each GetMetrics: both are of one computation, which holds for a second,
+and all calls at a time share one. KEDA takes an error as "keep what there is", and zero as an
+order: without reports there is no number.
 Source: KEDA, "External Scalers".
 """
 

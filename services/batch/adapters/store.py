@@ -6,6 +6,7 @@ a line that was answered twice keeps its first result, so that none is doubled.
 """
 
 import json
+import math
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -40,7 +41,7 @@ from services.kit.errors import (
     ResourceExhausted,
 )
 from services.kit.lock_file import LockFile
-from services.kit.units import J_PER_KWH
+from services.kit.units import BYTES_PER_MIB, J_PER_KWH
 
 SETTING: Final = "batch.database"
 HOLD_S: Final = 30.0
@@ -179,9 +180,17 @@ class Store:
     # ---- files ---------------------------------------------------------------------------------
 
     @uncancellable
-    async def add_file(self, file: File) -> None:
-        """Note a file whose content is stored."""
+    async def add_file(self, file: File, most_bytes: float = math.inf) -> None:
+        """Note a file whose content is stored.
+
+        Raises:
+            ResourceExhausted: The owner's files would be larger than `most_bytes` together.
+        """
         async with self._transaction() as connection:
+            if most_bytes < math.inf:
+                whole = await _stored_bytes(connection, file.owner) + file.size_bytes
+                if whole > most_bytes:
+                    raise too_many_bytes(whole, most_bytes)
             await connection.execute(insert(files).values(**_file_row(file)))
 
     @uncancellable
@@ -253,10 +262,8 @@ class Store:
     @uncancellable
     async def stored_bytes(self, owner: str) -> int:
         """Return the size of an owner's files together."""
-        wanted = select(func.coalesce(func.sum(files.c.size_bytes), 0))
         async with self._transaction() as connection:
-            found = await connection.execute(wanted.where(files.c.owner == owner))
-            return int(found.scalar_one())
+            return await _stored_bytes(connection, owner)
 
     @uncancellable
     async def add(self, batch: Batch, most_lines: int, most_batches: int) -> None:
@@ -750,3 +757,22 @@ def _batch_row(batch: Batch) -> dict[str, Any]:
         "metadata": json.dumps(dict(batch.metadata)),
         "created_s": batch.created_at.timestamp(),
     }
+
+
+async def _stored_bytes(connection: AsyncConnection, owner: str) -> int:
+    wanted = select(func.coalesce(func.sum(files.c.size_bytes), 0)).where(files.c.owner == owner)
+    return int((await connection.execute(wanted)).scalar_one())
+
+
+def too_many_bytes(have: float, most: float) -> ResourceExhausted:
+    """Return the error of a file for which its owner has no room.
+
+    Args:
+        have: Size of the owner's files with it, bytes.
+        most: Size that they may have, bytes.
+    """
+    return ResourceExhausted(
+        f"your files would have {have / BYTES_PER_MIB:.0f} MiB; batch.max_stored_mib allows "
+        f"{most / BYTES_PER_MIB:.0f}",
+        reason="TOO_MANY_BYTES",
+    )

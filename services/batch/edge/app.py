@@ -5,7 +5,6 @@ Source: OpenAI, "API reference": files, batch.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -24,7 +23,7 @@ from services.batch.edge.documents import (
 )
 from services.batch.runtime.desk import Desk, Owner, check_purpose
 from services.kit.config import BatchService
-from services.kit.errors import DeadlineExceeded, InvalidArgument, NotFound, ServiceError
+from services.kit.errors import InvalidArgument, NotFound, ServiceError
 from services.kit.http.context import HttpContext
 from services.kit.http.guard import Guard
 from services.kit.http.server import serving_http
@@ -42,7 +41,6 @@ _PIECE_BYTES: Final = 256 * 2**10
 _LONGEST_FIELD: Final = 1024
 _MOST_PARTS: Final = 16
 _MOST_LINES: Final = 1024
-_SILENT_S: Final = 10.0
 
 
 @asynccontextmanager
@@ -274,16 +272,7 @@ async def _text(part: BodyPartReader) -> str:
 
 
 async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
-    while True:
-        try:
-            async with asyncio.timeout(_SILENT_S):
-                chunk = await part.read_chunk(_PIECE_BYTES)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"nothing came of the file for {_SILENT_S:g} s", reason="SLOW_CLIENT"
-            ) from None
-        if not chunk:
-            return
+    while chunk := await part.read_chunk(_PIECE_BYTES):
         yield chunk
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cinquefoil.batch.v1.records import Batch, BatchOutlook, BatchState, File, WaitingAccount
 from cinquefoil.planner.v1.records import WaitingRelease
+from services.batch.adapters.store import too_many_bytes
 from services.batch.core.backlog import due_no_later
 from services.batch.core.lines import ENDPOINTS, WINDOWS_S, is_endpoint
 from services.batch.core.releases import expected
 from services.batch.runtime.runner import Parts, Runner
-from services.kit.errors import InvalidArgument, NotFound, ResourceExhausted
+from services.kit.errors import DeadlineExceeded, InvalidArgument, NotFound, ResourceExhausted
 from services.kit.rpc import Caller
 
 ENDED: Final = frozenset(
@@ -32,6 +34,9 @@ _LONGEST_KEY: Final = 64
 _LONGEST_VALUE: Final = 512
 _WATCH_S: Final = 0.5
 _MOST_LISTED: Final = 100
+_MOST_WATCHES: Final = 32
+"""Batches that one owner may watch at a time: each is read twice a second."""
+_SILENT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class Desk:
         self._store, self._contents = parts.store, parts.contents
         self._settings, self._clock = parts.settings, parts.clock
         self._runner, self._wake, self._releases = runner, runner.wake, parts.releases
+        self._arriving: Counter[str] = Counter()  # bytes of files that are not whole, by owner
+        self._watches: Counter[str] = Counter()
 
     def hear(self, releases: Iterable[WaitingRelease], services: int) -> None:
         """Take the planner's word on what may run."""
@@ -87,17 +94,22 @@ class Desk:
 
     # ---- files ---------------------------------------------------------------------------------
 
-    async def upload(self, owner: Owner, name: str, content: AsyncIterator[bytes]) -> File:
-        """Store a file as it comes.
+    async def _take(
+        self,
+        owner: str,
+        content: AsyncIterator[bytes],
+        append: Callable[[bytes], Awaitable[None]],
+    ) -> int:
+        """Store a file's content as it comes, and return its size, bytes.
 
-        Raises:
-            ResourceExhausted: It is too large, or the disk is full.
+        What comes of other files of the owner meanwhile counts, too.
         """
-        id_, size, most = f"file-{secrets.token_hex(12)}", 0, self._settings.max_file_mib * _MIB
-        stored, room = await self._store.stored_bytes(owner.name), self._settings.max_stored_mib
-        async with self._contents.writing(id_) as append:
-            async for piece in content:
+        size, most, room = 0, self._settings.max_file_mib * _MIB, self._settings.max_stored_mib
+        stored = await self._store.stored_bytes(owner)
+        try:
+            async for piece in _in_time(content):
                 size += len(piece)
+                self._arriving[owner] += len(piece)
                 if size > most:
                     raise ResourceExhausted(
                         f"file: larger than the {most / _MIB:.0f} MiB that batch.max_file_mib "
@@ -105,14 +117,24 @@ class Desk:
                         field="file",
                         reason="REQUEST_TOO_LARGE",
                     )
-                if stored + size > room * _MIB:
-                    raise ResourceExhausted(
-                        f"your files have {stored / _MIB:.0f} MiB; batch.max_stored_mib allows "
-                        f"{room:.0f}",
-                        reason="TOO_MANY_BYTES",
-                    )
+                if stored + self._arriving[owner] > room * _MIB:
+                    raise too_many_bytes(stored + self._arriving[owner], room * _MIB)
                 self._contents.check_room(len(piece))
                 await append(piece)
+        finally:
+            self._arriving -= Counter({owner: size})
+        return size
+
+    async def upload(self, owner: Owner, name: str, content: AsyncIterator[bytes]) -> File:
+        """Store a file as it comes.
+
+        Raises:
+            ResourceExhausted: It is too large, or the disk is full.
+            DeadlineExceeded: Nothing came of it for a while.
+        """
+        id_ = f"file-{secrets.token_hex(12)}"
+        async with self._contents.writing(id_) as append:
+            size = await self._take(owner.name, content, append)
         now = self._clock.now()
         file = File(
             id=id_,
@@ -124,7 +146,7 @@ class Desk:
             expires_at=now + timedelta(seconds=self._settings.keep_files_s),
         )
         try:
-            await self._store.add_file(file)
+            await self._store.add_file(file, self._settings.max_stored_mib * _MIB)
         except BaseException:
             await self._contents.delete(id_)
             raise
@@ -240,13 +262,22 @@ class Desk:
 
     async def watch(self, owner: Owner, id_: str) -> AsyncIterator[Batch]:
         """Yield a batch as it changes, until it has ended."""
-        last = None
-        while last is None or last.state not in ENDED:
-            found = await self.batch(owner, id_)
-            if found != last:
-                yield found
-            last = found
-            await asyncio.sleep(_WATCH_S)
+        last, name = None, owner.name
+        if self._watches[name] >= _MOST_WATCHES:
+            raise ResourceExhausted(
+                f"{_MOST_WATCHES} batches are watched by you, the most that may be",
+                reason="TOO_MANY_WATCHES",
+            )
+        self._watches[name] += 1
+        try:
+            while last is None or last.state not in ENDED:
+                found = await self.batch(owner, id_)
+                if found != last:
+                    yield found
+                last = found
+                await asyncio.sleep(_WATCH_S)
+        finally:
+            self._watches -= Counter((name,))  # and forget who watches nothing
 
     async def results(self, owner: Owner, id_: str) -> AsyncIterator[list[bytes]]:
         """Yield the lines of results, some at a time, those of a batch that runs, too."""
@@ -264,6 +295,25 @@ class Desk:
                 *whole, rest = (rest + chunk).split(b"\n")
                 if whole:
                     yield whole
+
+
+async def _in_time(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces of a file.
+
+    Raises:
+        DeadlineExceeded: The next one does not come.
+    """
+    while True:
+        try:
+            async with asyncio.timeout(_SILENT_S):
+                piece = await anext(content)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"nothing came of the file for {_SILENT_S:g} s", reason="SLOW_CLIENT"
+            ) from None
+        yield piece
 
 
 def check_purpose(purpose: str) -> None:

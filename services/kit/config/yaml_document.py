@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-MAX_CHARACTERS: Final = 8 * 2**20
-MAX_VALUES: Final = 250_000
+MAX_CHARACTERS: Final = 4 * 2**20
+MAX_VALUES: Final = 100_000
 """Values of a document, what aliases repeat counted each time: a node of a deployment has 20."""
 _MAX_MARKS: Final = 4 * MAX_VALUES
 """Commas, colons, brackets and lines: a value has one at least, and takes 4 us and 400 bytes before

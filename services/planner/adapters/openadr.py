@@ -22,6 +22,7 @@ MAX_EVENTS: Final = 1000
 
 _PAGE: Final = 50
 _MAX_BYTES: Final = 4 * 2**20
+"""Of an answer; and of a program's pages together, beyond which none is requested."""
 _MAX_VALUES: Final = 200_000
 _MAX_TOKEN: Final = 16_384
 _MAX_SECRET: Final = 65_536
@@ -44,6 +45,7 @@ class VtnClient:
         self._session, self._settings = session, settings
         self._url = settings.url.rstrip("/")
         self._token, self._expires_s = "", 0.0
+        self._read_bytes = 0  # of the events that are being read
         self._tls: ssl.SSLContext | None = None
 
     @classmethod
@@ -64,7 +66,8 @@ class VtnClient:
             Unavailable: The server does not answer, or not as an OpenADR server does.
         """
         found: list[object] = []
-        while len(found) < MAX_EVENTS:
+        self._read_bytes = 0
+        while len(found) < MAX_EVENTS and self._read_bytes <= _MAX_BYTES:
             query = {"skip": len(found), "limit": _PAGE} | (
                 {"programID": program} if program else {}
             )
@@ -165,6 +168,7 @@ class VtnClient:
             found = bytearray()
             async for chunk in response.content.iter_any():
                 found += chunk
+                self._read_bytes += len(chunk)
                 if len(found) > _MAX_BYTES:
                     raise Unavailable(f"answers more than {_MAX_BYTES} bytes")
             return response.status, bytes(found)

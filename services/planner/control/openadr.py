@@ -16,12 +16,13 @@ from services.kit.segment import plain
 from services.kit.telemetry import logs
 from services.planner.adapters.openadr import MAX_EVENTS, VtnClient
 from services.planner.control.grid_events import LiveGridEvents
-from services.planner.core.grid_events.openadr import Reader, Unreadable, units_of
+from services.planner.core.grid_events.openadr import Reader, Unreadable, leading, units_of
 from services.planner.core.power.budgets import PowerBudget
 
 _log = logs.get("openadr")
 _tracebacks = logs.Tracebacks()
 
+_MAX_INTERVALS: Final = 8192
 MAX_OPEN: Final = 64
 """Most limits of a server that are followed at a time, the earliest first."""
 
@@ -91,7 +92,7 @@ class OpenAdrServer:
         self._events.lost.pop(self._source, None)
         problems = _Problems()
         units = await self._units(client, found)
-        orders = self._orders(found, units, problems)
+        orders = await asyncio.to_thread(self._orders, found, units, problems)
         if more or len(orders) > MAX_OPEN:
             problems.add(
                 "events", f"at most {MAX_EVENTS} events and {MAX_OPEN} limits are followed"
@@ -137,7 +138,10 @@ class OpenAdrServer:
         """Return the limits that are not over, by name, the earliest start first."""
         now = self._clock.now()
         found: dict[str, GridEvent] = {}
-        for event in events:
+        read = leading(events, _MAX_INTERVALS)
+        if len(read) < len(events):
+            problems.add("events", f"at most {_MAX_INTERVALS} intervals of all are read")
+        for event in read:
             name = str(event.get("id"))[:128] if isinstance(event, dict) else "?"
             first_seen = self._first_seen.setdefault(name, now)
             program = str(event.get("programID")) if isinstance(event, dict) else ""

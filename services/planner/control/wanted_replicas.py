@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from services.kit.errors import Unavailable
 from services.planner.adapters.router_sessions import RouterSessions
@@ -11,10 +11,28 @@ from services.planner.core.model import Model
 from services.planner.core.replicas import Replicas, wanted
 
 _HOLDS_S: Final = 1.0
+_HOLDS_AT_ONCE_S: Final = 0.1
+
+
+class _Computation(NamedTuple):
+    """A computation of a model's servers. Attributes: model, began_s (monotonic), task."""
+
+    model: Model
+    began_s: float
+    task: asyncio.Task[Replicas]
+
+    def holds(self, model: Model, now_s: float, for_s: float) -> bool:
+        """Return whether it is still to be used, so long after its begin; a failure never is."""
+        if self.model is not model:
+            return False
+        if not self.task.done():
+            return True
+        failed = self.task.cancelled() or self.task.exception() is not None
+        return not failed and now_s - self.began_s < for_s
 
 
 class WantedReplicas:
-    """Numbers of servers by model and pool; each holds for a second.
+    """Numbers of servers by model and pool; each holds for a second, and all callers share it.
 
     Args:
         state: State of the cluster.
@@ -23,24 +41,25 @@ class WantedReplicas:
 
     def __init__(self, state: ClusterState, routers: RouterSessions) -> None:
         self._state, self._routers = state, routers
-        self._known: dict[str, tuple[float, Replicas]] = {}
+        self._known: dict[str, _Computation] = {}
 
     async def of(self, model: Model, *, at_once: bool = False) -> Replicas:
         """Return how many servers each pool of a model should have.
 
         Args:
             model: The model.
-            at_once: The number of a moment ago does not do.
+            at_once: The number of a second ago does not do, that of a tenth of it does.
 
         Raises:
             Unavailable: Nothing is known of the load, or of the grid.
         """
         now_s = self._state.clock.monotonic()
-        known_s, known = self._known.get(model.name, (-_HOLDS_S, None))
-        if known is None or at_once or now_s - known_s >= _HOLDS_S:
-            known = await self._computed(model)
-            self._known[model.name] = now_s, known
-        return known
+        known = self._known.get(model.name)
+        holds_s = _HOLDS_AT_ONCE_S if at_once else _HOLDS_S
+        if known is None or not known.holds(model, now_s, holds_s):
+            task = asyncio.create_task(self._computed(model), name=f"planner.scaler[{model.name}]")
+            known = self._known[model.name] = _Computation(model, now_s, task)
+        return await asyncio.shield(known.task)  # others wait for it, too
 
     async def _computed(self, model: Model) -> Replicas:
         state = self._state

@@ -21,8 +21,11 @@ from services.kit.rpc import dial
 from services.kit.rpc.client_identity import CLIENT_ID
 from services.kit.rpc.record_mapping import from_message
 from services.kit.telemetry import logs
+from services.router.adapters.answer_check import WrongAnswer
+from services.router.adapters.region_answer import checked
 from services.router.core.accounting.receipts import Answer
 from services.router.core.forwarding import Forwarding
+from services.router.core.model import Request
 from services.router.core.wire import Head, string_parameter
 
 _log = logs.get("regions")
@@ -37,7 +40,6 @@ _REMOTE_PART: Final = 0.5
 """Of a request's time that a peer region has: the rest is for this one, should the peer fail."""
 
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
-_OURS: Final = frozenset({"server", "date", "content-type"})
 
 Forwards = Sequence[planner_pb2.Forward]
 
@@ -124,19 +126,28 @@ class RegionRouters:
         metadata = [(REGION, self._name)]
         if client is not None:
             metadata.append((CLIENT_ID, client().removeprefix("id:")))
+        request = Request(0, model, body, now_s, now_s + remaining_s, id=head.id)
         call = self._calls[region](body, timeout=remaining_s * _REMOTE_PART, metadata=metadata)
         try:
             answer = await call
-            trailers = await call.trailing_metadata()
+            took_s = self._clock.monotonic() - now_s
+            kept = checked(answer, await call.trailing_metadata(), request, took_s)
+        except WrongAnswer as error:
+            _log.warning("a peer region's answer cannot be", region=region, why=str(error))
+            self._give_up(region, model)
+            return None
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise InvalidArgument(error.details() or "refused by a peer region") from None
-            self.forwarding.returned[region, model] += 1
-            self.forwarding.suspend(region, self._clock.monotonic())
+            self._give_up(region, model)
             return None
         self.forwarding.sent[region, model] += 1
-        kept = tuple((key, value) for key, value in trailers if key not in _OURS)
         return Answer(answer + string_parameter("region", region), (*kept, (REGION, region)))
+
+    def _give_up(self, region: str, model: str) -> None:
+        """Note that a peer has not answered: this region does, and the peer rests."""
+        self.forwarding.returned[region, model] += 1
+        self.forwarding.suspend(region, self._clock.monotonic())
 
     @property
     def _name(self) -> str:

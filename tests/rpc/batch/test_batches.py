@@ -11,6 +11,7 @@ import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
+from openai.types import FileObject
 
 from cinquefoil.gpuagent.v1 import worker_pb2
 from services.kit.net import free_port
@@ -270,8 +271,17 @@ async def test_one_caller_has_a_bounded_share_of_disk_and_service(
             await submitted(client, [row(0)])
         with pytest.raises(openai.RateLimitError, match="max_stored_mib"):
             await client.files.create(file=("big", b" " * 2**20), purpose="batch")
-
         assert len([each async for each in client.files.list()]) == 3
+        several = (
+            client.files.create(file=("part", b" " * 2**18), purpose="batch") for _ in range(8)
+        )
+        refused = await asyncio.gather(*several, return_exceptions=True)
+        found = [each async for each in client.files.list()]
+
+        assert sum(each.bytes for each in found) <= 2**20, "each was compared with what is whole"
+        assert all(isinstance(each, openai.RateLimitError | FileObject) for each in refused)
+        for each in found[:-3]:
+            await client.files.delete(each.id)
     assert len([*(tmp_path / "files").iterdir()]) == 3, "what was refused left nothing behind"
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -20,6 +22,7 @@ from services.kit import config
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.planner.app import run
+from services.planner.core.replicas import wanted
 from tests.support.certificates import issued
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner
 from tests.support.paths import ROOT
@@ -83,10 +86,23 @@ async def code_of(call: Any) -> tuple[grpc.StatusCode, str]:
     return caught.value.code(), str(caught.value.details())
 
 
+async def many_streams(scaler: Any, count: int) -> None:
+    """Open streams, and wait for the first answer of each."""
+    calls = [scaler.StreamIsActive(ref()) for _ in range(count)]
+    await asyncio.gather(*(call.read() for call in calls))
+    for call in calls:
+        call.cancel()
+
+
 async def test_replicas_follow_the_load_down_to_zero_and_the_first_request_wakes_at_once(
-    tmp_path: Path, grid: Grid
+    tmp_path: Path, grid: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a router's reports there is no number; KEDA then keeps what there is."""
+    """Without a router's reports there is no number; KEDA then keeps what there is.
+
+    Streams share computations: a caller with 200 of them had 200 at once, ten times a second.
+    """
+    computed = Mock(wraps=wanted)
+    monkeypatch.setattr("services.planner.control.wanted_replicas.wanted", computed)
     made = scaled(tmp_path, grid)
     grid.intensity.publish(100.0)
     async with planner(made) as stub, keda(made) as scaler:
@@ -98,6 +114,9 @@ async def test_replicas_follow_the_load_down_to_zero_and_the_first_request_wakes
         await eventually(lambda: known_routers(stub) == {"r-1"})
         await eventually(lambda: wants_several(scaler, router))
         assert (await scaler.IsActive(ref())).result
+        before, began_s = computed.call_count, time.monotonic()
+        await many_streams(scaler, 200)
+        assert computed.call_count - before <= 2 + (time.monotonic() - began_s) / 0.1
         pushed: asyncio.Queue[bool] = asyncio.Queue()
 
         async def listen() -> None:

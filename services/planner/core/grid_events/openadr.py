@@ -125,6 +125,16 @@ class Reader:
         return None
 
 
+def leading(events: Sequence[object], most: int) -> Sequence[object]:
+    """Return the first events, which have at most so many intervals together."""
+    for at, event in enumerate(events):
+        intervals = event.get("intervals") if isinstance(event, dict) else None
+        most -= len(intervals) if isinstance(intervals, list) else 1
+        if most < 0:
+            return events[:at]
+    return events
+
+
 def units_of(descriptors: object) -> dict[str, str]:
     """Return the unit of each type of payload, of an event's or a program's descriptors."""
     found = {}

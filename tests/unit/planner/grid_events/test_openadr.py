@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.core.grid_events.openadr import Reader, Unreadable, duration_s
+from services.planner.core.grid_events.openadr import Reader, Unreadable, duration_s, leading
 
 START = datetime(2030, 1, 7, 17, tzinfo=UTC)
 READER = Reader("utility", "hall", "cinquefoil", 3)
@@ -33,6 +33,15 @@ def payload(kind: str, value: object) -> dict[str, Any]:
 
 def units(kind: str, unit: str) -> dict[str, Any]:
     return {"payloadDescriptors": [{"payloadType": kind, "units": unit}]}
+
+
+def test_intervals_of_all_events_together_are_bounded() -> None:
+    """1,000 events with 512 intervals each held the planner for seconds at each poll."""
+    many = event() | {"intervals": [{}] * 512}
+
+    assert len(leading([many] * 1000, 8192)) == 16
+    assert len(leading([7, None, {"intervals": "x"}], 2)) == 2
+    assert leading([many], 512) == [many]
 
 
 @pytest.mark.parametrize(
