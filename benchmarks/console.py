@@ -2,23 +2,27 @@
 
     cinquefoil up &
     python -m benchmarks.console [--address HOST:PORT] [--token TOKEN] [--json FILE]
-        [--pid PID] [--config FILE] [--kill]
+        [--pid PID] [--planner-pid PID] [--config FILE] [--kill]
 
 Processor time is that of the process `--pid`, the console's (its log has it under `cinquefoil up`);
-without it that table is left out. The page is all that a browser loads for the page Now, as it goes
-over the wire (gzip). With `--config` the weight of carbon of that deployment is changed to and fro,
+without it that table is left out. With `--planner-pid` a dry run has the processor time that it
+takes the planner, which other work on the machine does not lengthen. The page is all that a browser
+loads for the page Now, as it goes over the wire (gzip). With `--config` the weight of
+carbon of that deployment is changed to and fro,
 and Chromium shows when: from the planner's announcement of a plan until the page has it;
 `page_cpu_median_ms` is its main thread's processor time until the page shows the plan. With
 `--kill` the process `--pid` is killed while pages are open and digits are sent to the router.
 """
 
 import asyncio
+import math
 import re
 import shutil
 import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from typing import cast
@@ -47,13 +51,22 @@ _COMPLETE_MS = 60_000
 _PAINT = "performance.getEntriesByName('first-contentful-paint').map((each) => each.startTime)"
 
 
+@dataclass(frozen=True)
+class Pids:
+    """Processes whose processor time is read; None: it is left out."""
+
+    console: int | None
+    planner: int | None
+
+
 async def measure(
-    address: str, token: str, pid: int | None, config: Path | None, *, kill: bool
+    address: str, token: str, pids: Pids, config: Path | None, *, kill: bool
 ) -> Report:
     """Return the figures of one console."""
+    pid = pids.console
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with _clients(address, headers) as clients:
-        tables = [await _loading(clients[0]), await _dry_runs(clients[0])]
+        tables = [await _loading(clients[0]), await _dry_runs(clients[0], pids.planner)]
         if pid is not None:
             tables.append(await _streams(clients, psutil.Process(pid)))
     if config is not None:
@@ -104,13 +117,14 @@ async def _loading(client: httpx.AsyncClient) -> Figures:
     return Figures("The page Now, all files, one after another", [row])
 
 
-async def _dry_runs(client: httpx.AsyncClient) -> Figures:
+async def _dry_runs(client: httpx.AsyncClient, planner: int | None) -> Figures:
     rows = []
     for name, circumstances in (
         ("another weight of carbon", "carbon_weight={}"),
         ("another load", "demand={}"),
     ):
         times_s = []
+        before_s = _used_s(planner)
         for n in range(_ROUNDS):
             started_s = time.perf_counter()
             answer = await client.get(f"/api/what-if?{circumstances.format(0.05 + n * 0.02)}")
@@ -122,9 +136,18 @@ async def _dry_runs(client: httpx.AsyncClient) -> Figures:
                 "slider": name,
                 "median_ms": times_s[_ROUNDS // 2] * 1e3,
                 "p95_ms": times_s[int(_ROUNDS * 0.95)] * 1e3,
+                "planner_cpu_ms": (_used_s(planner) - before_s) / _ROUNDS * 1e3,
             }
         )
     return Figures("A dry run behind a slider", rows)
+
+
+def _used_s(pid: int | None) -> float:
+    """Return the processor time that a process has used, s; nan: none is given."""
+    if pid is None:
+        return math.nan
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
 
 
 async def _streams(clients: list[httpx.AsyncClient], console: psutil.Process) -> Figures:
@@ -250,6 +273,7 @@ if __name__ == "__main__":
     parser.add_argument("--address", default="127.0.0.1:8467")
     parser.add_argument("--token", default="")
     parser.add_argument("--pid", type=int)
+    parser.add_argument("--planner-pid", type=int)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--kill", action="store_true")
     arguments = parser.parse_args()
@@ -258,7 +282,7 @@ if __name__ == "__main__":
             measure(
                 arguments.address,
                 arguments.token,
-                arguments.pid,
+                Pids(arguments.pid, arguments.planner_pid),
                 arguments.config,
                 kill=arguments.kill,
             )
