@@ -28,7 +28,7 @@ Nothing here is fitted. `python -m benchmarks.latency_model` compares with the r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -221,7 +221,7 @@ class _Pool:
         bursts = _Bursts.of(dispersion, sum(each.load_rps for each in stations))
         if not bursts.swing:
             return cls._steady(stations, bursts)
-        if cls._steady(stations, bursts) is None:
+        if any(map(_is_full, _groups(stations))):
             return None
         parts: list[tuple[float, _OneByOne | _Scaled]] = []
         overloaded = 0.0
@@ -237,17 +237,15 @@ class _Pool:
     @classmethod
     def _steady(cls, stations: Sequence[Station], bursts: _Bursts) -> _Pool | None:
         """Combine the stations at one rate."""
-        singles = [each for each in stations if each.kind.batch_size == 1]
+        if any(map(_is_full, _groups(stations))):
+            return None
         parts: list[tuple[float, _OneByOne | _Scaled]] = []
         total_rps = sum(each.load_rps for each in stations)
-        for group in [singles, *([each] for each in stations if each.kind.batch_size > 1)]:
+        for group in _groups(stations):
             load_rps = sum(each.load_rps for each in group)
-            sustained_rps = sum(each.segments * each.kind.throughput_rps for each in group)
-            if load_rps >= sustained_rps and group:
-                return None
-            if group and (load_rps > 0 or total_rps <= 0):
+            if load_rps > 0 or total_rps <= 0:
                 share = load_rps / total_rps if total_rps > 0 else 1.0
-                if group is singles:
+                if group[0].kind.batch_size == 1:
                     rounded = (_rounded(each) for each in group)
                     parts.append((share, _one_by_one(bursts.part(share), *rounded)))
                 else:
@@ -261,6 +259,19 @@ class _Pool:
     def later_than(self, time_s: float) -> float:
         """Return the share of requests that take longer than `time_s`."""
         return self.overloaded + sum(share * part.later_than(time_s) for share, part in self.parts)
+
+
+def _groups(stations: Sequence[Station]) -> Iterator[Sequence[Station]]:
+    """Yield the stations that take single requests together, and each of the others alone."""
+    if singles := [each for each in stations if each.kind.batch_size == 1]:
+        yield singles
+    yield from ([each] for each in stations if each.kind.batch_size > 1)
+
+
+def _is_full(group: Sequence[Station]) -> bool:
+    """Return whether the load of stations reaches what they sustain."""
+    load_rps = sum(each.load_rps for each in group)
+    return load_rps >= sum(each.segments * each.kind.throughput_rps for each in group)
 
 
 class _OneByOne:
