@@ -459,7 +459,7 @@ async def watch(
     stub: PlannerServiceAsyncStub, holds: Callable[[planner_pb2.WatchResponse], bool]
 ) -> planner_pb2.WatchResponse:
     """Return the first snapshot of the Watch stream for which `holds`."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(45):
         call = stub.Watch(planner_pb2.WatchRequest())
         async for response in call:
             if holds(response):

@@ -130,6 +130,6 @@ async def running(config: Path, folder: Path) -> AsyncIterator[Running]:
         Suite.of(config, folder / "logs") as suite,
         dial(deployment.planner.dial, operator) as channel,
     ):
-        await asyncio.wait_for(until_answering(deployment.router.dial, operator), 30)
+        await asyncio.wait_for(until_answering(deployment.router.dial, operator), 90)
         stub = planner_pb2_grpc.PlannerServiceStub(channel)
         yield Running(suite, deployment.router.dial, stub, send)

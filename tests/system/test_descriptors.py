@@ -53,7 +53,7 @@ async def test_out_of_descriptors_each_service_survives_says_so_and_serves_again
         await eventually(lambda: all("out of file desc" in log.read_text() for log in logs))
 
     await asyncio.gather(
-        *(asyncio.wait_for(until_serving(each), 30) for each in addresses.values())
+        *(asyncio.wait_for(until_serving(each), 90) for each in addresses.values())
     )
     report = await running.load(2, 20)
     assert report["answered"] == report["sent"] > 0

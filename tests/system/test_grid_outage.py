@@ -201,7 +201,7 @@ async def test_serving_and_planning_go_on_while_every_source_is_down(
     async with serving_http(provider) as server:
         deployment = settings(tmp_path, network, server.url)
         async with suite(deployment, clock), connected(deployment) as clients:
-            await asyncio.wait_for(until_answering(deployment.router.dial), 30)
+            await asyncio.wait_for(until_answering(deployment.router.dial), 90)
             async with sending(deployment) as answered:
                 await outage(Views(clients, deployment), server, provider, clock)
     assert answered[0] > 20

@@ -152,7 +152,7 @@ async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
                 if all(now.get(p.address, 0) > began.get(p.address, 0) for p in expected):
                     return
 
-        await asyncio.wait_for(until_answering(settings.router.dial, operator), 20)
+        await asyncio.wait_for(until_answering(settings.router.dial, operator), 90)
         await serve_from(a, b)
         shown = await cinquefoil("status", "--json", "--config", config)
         b.cut()
@@ -194,7 +194,7 @@ async def test_a_machine_that_is_cut_off_is_replaced_before_requests_are_lost(
         planner = PlannerServiceStub(await stack.enter_async_context(dial(settings.planner.dial)))
         channel = await stack.enter_async_context(dial(settings.router.dial))
         router = GRPCInferenceServiceStub(channel)
-        await asyncio.wait_for(until_answering(settings.router.dial, None), 20)
+        await asyncio.wait_for(until_answering(settings.router.dial, None), 90)
 
         async def serving_pods() -> set[str]:
             """Return the nodes with segments that serve, as the newest plan has them."""

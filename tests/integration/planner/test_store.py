@@ -376,7 +376,7 @@ async def test_who_stands_by_has_read_the_newest_plan_when_it_leads(
         waiting = asyncio.create_task(stand_by())
         for number in range(1, 3):
             newest = await leader.add(replace(PLAN, reason=f"stands by {number}"), GPUS)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(45):
                 await read.acquire()
     assert await waiting == [newest]
     assert read.locked()
@@ -409,7 +409,7 @@ async def test_who_stands_by_waits_on_where_the_newest_plan_cannot_be_read(
             values = {"bad": b"no plan"} if ":bad" in spoil else {}
             await connection.execute(text(spoil), values)
         waiting = asyncio.create_task(stand_by())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             for _ in range(3):  # the second begins after the first has been survived
                 await tried.acquire()
         assert not waiting.done()

@@ -33,7 +33,7 @@ async def path(tmp_path: Path) -> Path:
     file = RoutingFile(path)
     file.put(TABLE)
     keeping = asyncio.create_task(file.keep())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(45):
         while not path.exists():  # noqa: ASYNC110 - a new file has no event
             await asyncio.sleep(0.005)
     keeping.cancel()

@@ -77,7 +77,7 @@ async def serving(
 
 async def polled(zone: str, count: int) -> None:
     """Wait until the source was polled so often."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(45):
         while sum(polls(zone).values()) < count:  # noqa: ASYNC110 - no event announces it
             await asyncio.sleep(0.005)
 

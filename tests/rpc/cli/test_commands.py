@@ -250,7 +250,7 @@ async def test_the_subscriber_example_needs_only_the_protos_and_reconnects() -> 
             *(sys.executable, "-P", "-c", code, address), stdout=asyncio.subprocess.PIPE
         )
         assert process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             lines = [(await process.stdout.readline()).decode().rstrip() for _ in range(4)]
         process.send_signal(signal.SIGINT)
         status = await process.wait()

@@ -365,7 +365,7 @@ async def test_watch_goes_on_over_a_restart_and_misses_no_plan(
     async with planner(settings) as stub, living(agent, stub):
         await shell("dry-run", "--strategy", "co2opt", "--apply")
         await active(stub, 2)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             while lines[-1]["version"] != "2" or lines[-1]["state"] != "PLAN_STATE_ACTIVE":
                 lines.append(json.loads(await watching.stdout.readline()))
     watching.send_signal(signal.SIGINT)

@@ -184,7 +184,7 @@ async def test_a_process_whose_parent_died_before_its_request_to_the_kernel_ends
         sys.executable, "-c", code, env={**os.environ, PARENT: "1"}
     )
 
-    assert await asyncio.wait_for(orphan.wait(), 20) == -signal.SIGTERM
+    assert await asyncio.wait_for(orphan.wait(), 45) == -signal.SIGTERM
 
 
 async def test_a_folder_services_where_the_suite_is_started_is_not_imported(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class Router:
 
 
 async def soon(documents: AsyncIterator[Document]) -> Document:
-    return await asyncio.wait_for(anext(documents), 10)
+    return await asyncio.wait_for(anext(documents), 45)
 
 
 async def turns() -> None:

@@ -49,7 +49,7 @@ def present(deployment: Deployment, refresh_s: float = _LONG_S) -> Present:
 
 
 async def soon(documents: AsyncIterator[Any]) -> Any:
-    return await asyncio.wait_for(anext(documents), 10)
+    return await asyncio.wait_for(anext(documents), 45)
 
 
 @pytest.fixture

@@ -187,8 +187,8 @@ async def test_a_daemon_that_fails_is_restarted_after_its_clients_have_gone(node
         before = node.pids() - {neighbour}
         node.upset(mishap, "get_default_active_thread_percentage")
 
-        await asyncio.wait_for(until(lambda: node.events().count("start") > failures, 0.05), 20)  # noqa: B023 - awaited at once
-        await asyncio.wait_for(until(lambda: len(node.pids()) == 3, 0.05), 20)
+        await asyncio.wait_for(until(lambda: node.events().count("start") > failures, 0.05), 45)  # noqa: B023 - awaited at once
+        await asyncio.wait_for(until(lambda: len(node.pids()) == 3, 0.05), 45)
         await node.planner.until(
             lambda: (found := node.planner.segment("s-1")) is not None and found.state == READY
         )

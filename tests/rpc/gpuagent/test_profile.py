@@ -260,7 +260,7 @@ async def _once_free(
     profile: Callable[[Request], Awaitable[tuple[Measurement, ...]]], request: Request
 ) -> tuple[Measurement, ...]:
     """Profile as soon as the agent has noticed that the one before has gone."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(45):
         while True:
             try:
                 return await profile(request)

@@ -303,7 +303,7 @@ async def test_a_watcher_that_leaves_takes_no_other_with_it() -> None:
 
 async def test_a_drain_says_not_serving_and_does_not_wait_for_those_who_watch() -> None:
     """With a minute of grace the block ends at once: health watches end by themselves."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(45):
         async with serving(ADDRESS, lambda _: None, (NAME,), grace_s=60) as server:
             channel = dial(f"127.0.0.1:{server.port}")
             watch = health_of(channel).Watch(health_pb2.HealthCheckRequest(service=NAME))
@@ -355,7 +355,7 @@ async def test_connections_beyond_the_limit_are_closed_and_silent_ones_end() -> 
     async with scripted(nothing, limits=limits) as (_, _, server):
         opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(8)]
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(45):
                 ends = await asyncio.gather(*(reader.read() for reader, _ in opened))
         finally:
             for _, writer in opened:

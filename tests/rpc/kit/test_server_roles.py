@@ -80,7 +80,7 @@ async def test_each_connection_is_checked(tls: Tls) -> None:
             wanted = "" if bearer == "carbon" else f"the server is spiffe://cinquefoil/{bearer},"
             async with (
                 scripted(partial(answer, bearer), tls=of(tls, bearer), address=address),
-                asyncio.timeout(20),
+                asyncio.timeout(45),
             ):
                 code, details = await queried(channel)
                 while not (wanted in details if wanted else code is grpc.StatusCode.OK):
@@ -138,7 +138,7 @@ async def test_no_other_process_uses_the_identity_of_this_one(tls: Tls) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", connect, name, stdout=asyncio.subprocess.PIPE
         )
-        output, _ = await asyncio.wait_for(process.communicate(), 20)
+        output, _ = await asyncio.wait_for(process.communicate(), 45)
         await relay.close()
     assert output.strip() == b"b''"
 

@@ -31,7 +31,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 
 async def heard(manager: socket.socket) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(45):
         return (await asyncio.get_running_loop().sock_recv(manager, 4096)).decode()
 
 

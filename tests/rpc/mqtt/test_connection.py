@@ -43,14 +43,14 @@ def link_to(broker: Broker, service: str = "carbon", **settings: Any) -> BrokerC
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(45):
         while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
             await asyncio.sleep(0.01)
 
 
 async def status(broker: Broker, *, online: bool) -> None:
     """Wait until the retained status says that the service is online, or not."""
-    async with asyncio.timeout(15), broker.subscribed("cinquefoil/status/carbon") as lines:
+    async with asyncio.timeout(45), broker.subscribed("cinquefoil/status/carbon") as lines:
         async for line in lines:
             if json.loads(line.split(b" ", 2)[2])["online"] is online:
                 return

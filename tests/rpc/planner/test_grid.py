@@ -58,7 +58,7 @@ class Recorder(ClusterState):
 
     async def news(self) -> None:
         self.heard.clear()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             await self.heard.wait()
 
 

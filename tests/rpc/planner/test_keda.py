@@ -124,7 +124,7 @@ async def test_replicas_follow_the_load_down_to_zero_and_the_first_request_wakes
                 pushed.put_nowait(each.result)
 
         task = asyncio.create_task(listen())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             assert await pushed.get()
             router.say(0, arrivals=0)
             assert not await pushed.get()  # parked: nothing for scale_down_s

@@ -35,7 +35,7 @@ async def test_what_waits_is_released_to_batch_services_and_routers(
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     async with planner(settings) as stub, living(agent, stub):
         await active(stub, 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             call = stub.ReportWaiting(sent(report()))
             async for answer in call:
                 if answer.releases:

@@ -24,7 +24,7 @@ async def read(
     """Return what Watch says until plan `last` is active, read with a pause after each."""
     found = []
     call = stub.Watch(planner_pb2.WatchRequest(after_version=after))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(45):
         async for response in call:
             found.append(response)
             if (response.plan.version, response.plan.state) == (last, plan_pb2.PLAN_STATE_ACTIVE):

@@ -264,7 +264,7 @@ async def test_the_101st_call_of_a_connection_is_refused_alone(front: Front) -> 
             resets = (each for each in found if isinstance(each, h2.events.StreamReset))
             return sum(each.error_code == h2.errors.ErrorCodes.REFUSED_STREAM for each in resets)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             while refused() < 50:
                 data = await reader.read(65_536)
                 assert data, "the front closed the connection"
@@ -282,7 +282,7 @@ async def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
     async with standing(tmp_path, changes) as front:
         opened = [await front.connected("h2") for _ in range(4)]
         with pytest.raises((OSError, asyncio.IncompleteReadError)):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(45):
                 await front.connected("h2")
         for _, writer in opened:
             writer.close()

@@ -63,7 +63,7 @@ class Fleet:
     async def one_each(self) -> dict[str, grpc.aio.Channel]:
         """Return a connection to each process; which one gets a connection is the kernel's."""
         found: dict[str, grpc.aio.Channel] = {}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(45):
             while len(found) < 2:
                 name, channel = await self.connect()
                 found.setdefault(name, channel)
@@ -199,7 +199,7 @@ async def test_processes_end_with_their_parent(
         stderr=asyncio.subprocess.DEVNULL,
     )
     names = set[str]()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(45):
         while len(names) < 2:
             async with dial(address) as channel:
                 status = await RouterServiceStub(channel).GetStatus(

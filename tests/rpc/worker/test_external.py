@@ -146,7 +146,7 @@ async def test_a_server_does_not_outlive_its_worker(tmp_path: Path, ending: sign
             (server,) = servers_below(running.process.pid)
         os.kill(running.process.pid, ending)
         await running.exit_status()
-        await asyncio.wait_for(until(lambda: not server.is_running()), 10)
+        await asyncio.wait_for(until(lambda: not server.is_running()), 45)
 
 
 async def test_a_server_that_runs_already_is_attached_to_and_left_running(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ async def asleep(url: str) -> tuple[bool, int]:
 
 
 async def until_asleep(url: str) -> None:
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(45):
         while not (await asleep(url))[0]:  # noqa: ASYNC110 - another process has no events
             await asyncio.sleep(0.1)
 

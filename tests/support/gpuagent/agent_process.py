@@ -36,7 +36,7 @@ async def agent_process(
     finally:
         if process.returncode is None:
             process.terminate()
-            await asyncio.wait_for(process.wait(), 20)
+            await asyncio.wait_for(process.wait(), 45)
 
 
 async def killed(process: asyncio.subprocess.Process) -> None:

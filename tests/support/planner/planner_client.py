@@ -72,7 +72,7 @@ class Router:
 
 async def eventually(holds: Callable[[], bool | Awaitable[bool]]) -> None:
     """Wait until `holds()`; fail after 10 s."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(45):
         while True:
             found = holds()
             if await found if isinstance(found, Awaitable) else found:

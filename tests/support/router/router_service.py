@@ -293,7 +293,7 @@ def routed(worker: ScriptedWorker, share: float = 1.0) -> plan_pb2.Instance:
     )
 
 
-async def until(true: Callable[[], bool | Awaitable[bool]], limit_s: float = 5.0) -> None:
+async def until(true: Callable[[], bool | Awaitable[bool]], limit_s: float = 45.0) -> None:
     """Wait until something has come true."""
     async with asyncio.timeout(limit_s):
         while True:

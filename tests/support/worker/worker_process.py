@@ -156,7 +156,7 @@ class Running:
 
     async def exit_status(self) -> int:
         """Wait for the process to end."""
-        return await asyncio.wait_for(self.process.wait(), 15)
+        return await asyncio.wait_for(self.process.wait(), 45)
 
 
 def worker_spec(folder: Path, file: Path, /, **changes: Any) -> WorkerSpec:
