@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NODE = "node-a"
 GPU = gpu_uuid(NODE, 0, "a100-40gb")
 WHOLE_GPU = gpu_uuid(NODE, 1, "t4")
-PATIENCE_S = 20.0
+PATIENCE_S = 45.0
 
 
 def deployment(folder: Path, model: Path, planner: str, **node: Any) -> config.Deployment:
