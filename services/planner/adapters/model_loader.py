@@ -31,6 +31,7 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
             spread=model.spread,
             survive=model.survive,
             servers=model.servers,
+            fills=model.instance_choice == "consolidated",
             variants=tuple(
                 Variant(
                     variant_name,

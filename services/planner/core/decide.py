@@ -39,6 +39,7 @@ from services.planner.core.placement.redundancy import missing_redundancy
 from services.planner.core.problem import catalog, score
 from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.power_conditions import power_conditions
+from services.planner.core.problem.power_curve import expected
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.problem.validation import check
 from services.planner.core.service_level import Violation
@@ -391,7 +392,7 @@ def _decision(
     return Decision(
         problem=problem,
         configuration=configuration,
-        score=found,
+        score=expected(problem, configuration, found),
         running=before,
         target=target,
         rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models, spare),

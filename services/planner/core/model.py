@@ -219,6 +219,7 @@ class Model:
         slo_token_s: Objective of the mean time between tokens, s.
         dispersion: Burstiness of its load.
         servers: Pools of servers that answer it instead of segments, by name.
+        fills: Routers fill its segments one after another; else they load them evenly.
     """
 
     name: str
@@ -234,6 +235,7 @@ class Model:
     slo_token_s: float = math.inf
     dispersion: Dispersion = POISSON
     servers: Mapping[str, ServerPool] = field(default_factory=dict)
+    fills: bool = False
 
     @property
     def best(self) -> Variant:
@@ -262,7 +264,7 @@ class SegmentKind:
         processes: Worker processes on the slice.
         latency_s: Time of a full batch with every process busy, s.
         throughput_rps: Throughput of all processes together, req/s.
-        energy_j: Active energy per request, J.
+        energy_j: Active energy per request in full batches, J.
         accuracy: Accuracy of the variant.
         clock_mhz: SM clock of its GPU, common to all segments there, MHz; 0: not lowered.
         stage: Stage of the variant; all figures are those of the stage.

@@ -368,6 +368,30 @@ def test_a_dirty_grid_moves_texts_to_the_smaller_variant_as_far_as_the_floor_all
     assert shares(800, 0.95)["8b"] == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize(
+    ("rate_rps", "prompt_tokens", "answer_tokens"), [(5, 200, 40), (40, 200, 40), (40, 1000, 100)]
+)
+def test_a_plan_predicts_the_energy_of_a_token_that_meters_then_show(
+    chat: ScenarioOf, rate_rps: float, prompt_tokens: int, answer_tokens: int
+) -> None:
+    """Batches are as large as the load makes them, and steps with prompts draw more."""
+    sizes = {"prompt_tokens": prompt_tokens, "answer_tokens": answer_tokens}
+    profile = {**VARIANT["profile"], **sizes}
+    planner = {"max_processes": 1, "objective": {"park_idle_gpus": True}}
+    changes = {
+        "duration_s": 29,  # until the first forecast: the plan is that of the configured load
+        "load": constant(rate_rps),
+        "deployment": {"nodes": {"n": {"simulated": 4 * ["h100-80gb"]}}, "planner": planner},
+    }
+    variants = {"8b": {**VARIANT, "profile": profile}}
+    seen = see(chat(merged(model(demand_rps=rate_rps, variants=variants), changes)))
+
+    (plan,) = seen.plans
+    predicted_j = plan.power_w / (rate_rps * answer_tokens)
+    metered_j = figures(seen).energy_j / texts(seen).output_tokens
+    assert predicted_j == pytest.approx(metered_j, rel=0.15)
+
+
 def test_replicas_leave_at_night_and_are_back_before_the_morning(
     chat: ScenarioOf, tmp_path: Path
 ) -> None:

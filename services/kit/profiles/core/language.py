@@ -259,9 +259,26 @@ class LanguageProfile:
         prompt_s = answers * its.prompt_tokens * steps.prompt_token_s
         latency_s = prompt_s * curve.stretch(its.prefill_sensitivity, clock_ratio)
         latency_s += its.answer_tokens * time_s * curve.stretch(its.decode_sensitivity, clock_ratio)
-        power_w = step_power_w(steps, answers, self._context_tokens, 0.0, time_s)
-        power_w *= curve.power_ratio(clock_ratio)
+        power_w = self._mean_power_w(steps, answers) * curve.power_ratio(clock_ratio)
         return BatchCost(latency_s, power_w * latency_s / processes)
+
+    def _mean_power_w(self, steps: Steps, answers: int) -> float:
+        """Return the mean active power at the highest clock while so many are generated, W.
+
+        Steps that take in a chunk of a prompt draw more than those between them. Prompts differ in
+        length: of one that is longer than a chunk the last chunk is half full.
+        """
+        its, context = self.settings, self._context_tokens
+        chunks = answers * max(its.prompt_tokens / CHUNK_TOKENS + 0.5, 1.0)
+        with_prompt = min(chunks, max(its.answer_tokens, 1.0))
+        between = max(its.answer_tokens - with_prompt, 0.0)
+        all_s = all_j = 0.0
+        taken = answers * its.prompt_tokens / with_prompt
+        for count, tokens in ((between, 0.0), (with_prompt, taken)):
+            time_s = step_s(steps, answers, context, tokens)
+            all_s += count * time_s
+            all_j += count * time_s * step_power_w(steps, answers, context, tokens, time_s)
+        return all_j / all_s
 
     def token_times(
         self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0

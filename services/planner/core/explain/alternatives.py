@@ -14,6 +14,7 @@ from services.kit.errors import ServiceError
 from services.planner.core.explain.binding_constraints import pool_name
 from services.planner.core.model import Configuration, Pool, Problem, Score, SegmentKind
 from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.power_curve import expected
 from services.planner.core.problem.pricing import Prices, prices, running_kinds
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import RELATIVE_GAP
@@ -70,7 +71,8 @@ def alternatives(problem: Problem, chosen: Configuration, solve: Solve) -> Itera
 def judge(known: Prices, configuration: Configuration) -> Judged | None:
     """Return a configuration with its score; None: the fleet cannot hold it."""
     try:
-        return Judged(configuration, score(known.problem, configuration, known))
+        judged = score(known.problem, configuration, known)
+        return Judged(configuration, expected(known.problem, configuration, judged))
     except ServiceError:
         return None
 

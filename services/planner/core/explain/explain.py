@@ -27,6 +27,7 @@ from services.planner.core.placement.redundancy import missing_redundancy, redun
 from services.planner.core.plan import prediction_of
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.power_conditions import power_conditions
+from services.planner.core.problem.power_curve import expected
 from services.planner.core.problem.pricing import Prices, prices, running_kinds
 from services.planner.core.problem.score import score
 from services.planner.core.problem.shortfall import shortfalls
@@ -66,7 +67,8 @@ def explain(decided: DecidedPlan) -> Explanation:
     """
     problem, configuration = decided.problem, decided.configuration
     known, solve = prices(problem), REGISTRY["exact"]
-    chosen = Judged(configuration, score(problem, configuration, known))
+    ours = expected(problem, configuration, score(problem, configuration, known))
+    chosen = Judged(configuration, ours)
     optimum = judge(known, solve(quick(problem)))
     others = list(alternatives(problem, configuration, solve))
     if optimum is not None and optimum.graph != chosen.graph:
@@ -105,8 +107,9 @@ def outline(decided: DecidedPlan) -> Explanation:
         FailedPrecondition: As for `explain`.
     """
     known = prices(decided.problem)
-    ours = score(decided.problem, decided.configuration, known)
-    return _outlined(decided, Judged(decided.configuration, ours), known)
+    problem, configuration = decided.problem, decided.configuration
+    ours = expected(problem, configuration, score(problem, configuration, known))
+    return _outlined(decided, Judged(configuration, ours), known)
 
 
 def _outlined(decided: DecidedPlan, chosen: Judged, known: Prices) -> Explanation:

@@ -1,76 +1,13 @@
-"""Power of a model's replicas by load: what one waiting request more costs, filled in or alone.
-
-A segment that batches takes what has arrived, so that its batches grow with the load until
-`batch = load * time of the batch`: a point of the curve for each batch size that was profiled.
-"""
+"""Energy of one waiting request more: filled in between others, or on a replica of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-
-import numpy as np
 
 from services.planner.core.model import Model, Pool, Segment, SegmentKind, Variant
 from services.planner.core.problem.catalog import Place, measure, whole
-
-FILLED = 0.85
-"""Part of its throughput to which a segment is filled until routers have measured its room: the
-rest keeps interactive requests' latency."""
-
-
-@dataclass(frozen=True, slots=True)
-class PowerCurve:
-    """Active power of a segment by load.
-
-    Attributes:
-        rates_rps: Loads, increasing, from 0.
-        watts: Power above that of a GPU that computes nothing, at each, W.
-    """
-
-    rates_rps: tuple[float, ...]
-    watts: tuple[float, ...]
-
-    @property
-    def most_rps(self) -> float:
-        """Throughput, req/s."""
-        return self.rates_rps[-1]
-
-    def at(self, rate_rps: float) -> float:
-        """Return the power at a load, W."""
-        return float(np.interp(rate_rps, self.rates_rps, self.watts))
-
-    def marginal_j(self, rate_rps: float, until_rps: float) -> float:
-        """Return the energy of a request more between two loads, J."""
-        more_rps = until_rps - rate_rps
-        if more_rps <= 0:
-            return 0.0
-        return max(self.at(until_rps) - self.at(rate_rps), 0.0) / more_rps
-
-
-def curve_of(model: Model, kind: SegmentKind) -> PowerCurve:
-    """Return the curve of a segment that serves in one piece, or is a pipeline's first stage."""
-    variant = next((each for each in model.variants if each.name == kind.variant), None)
-    if variant is None or variant.pipeline:
-        watts = kind.energy_j * kind.throughput_rps
-        return PowerCurve((0.0, kind.throughput_rps), (0.0, watts))
-    return _curve(model, variant, kind.pool, kind.profile, (kind.batch_size, kind.processes))
-
-
-@lru_cache(maxsize=256)
-def _curve(
-    model: Model, variant: Variant, pool: Pool, profile: str, size: tuple[int, int]
-) -> PowerCurve:
-    batch_size, processes = size
-    place = Place(model, variant, pool, pool.type.geometry.kind(profile))
-    sizes = [2**power for power in range(batch_size.bit_length()) if 2**power < batch_size]
-    points = {0.0: 0.0}
-    for kind in measure(place, (*sizes, batch_size), processes):
-        if kind.processes == processes:
-            points[kind.throughput_rps] = kind.energy_j * kind.throughput_rps
-    rates = tuple(sorted(points))
-    return PowerCurve(rates, tuple(np.maximum.accumulate([points[rate] for rate in rates])))
+from services.planner.core.problem.power_curve import FILLED, curve_of
 
 
 @dataclass(frozen=True, slots=True)

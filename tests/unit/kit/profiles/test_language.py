@@ -131,7 +131,7 @@ def test_measured_steps_count_where_they_were_measured_and_the_formula_elsewhere
     found = cost(profile, slots)
     assert found.latency_s == pytest.approx(slots * prompt * 3e-5 + answer * step_s)
     step_j = 2.0 + slots * (0.1 + 1e-6 * context)
-    assert found.energy_j == pytest.approx(step_j / step_s * found.latency_s)
+    assert found.energy_j == pytest.approx(slots * prompt * 0.02 + answer * step_j)
     for shape_ in (WHOLE_H100, cores):
         assert profile.batch(shape_, slots, 1) == found
         times = profile.token_times(shape_, slots, 1)

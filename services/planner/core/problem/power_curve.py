@@ -1,0 +1,131 @@
+"""Power of segments by their load, as meters will show it.
+
+A segment that batches takes what has arrived, so that its batches grow with the load until
+`batch = load * time of the batch`: a point of the curve for each batch size. Small batches take
+more energy a request: a step of a language model draws nearly as much for one answer as for ten.
+Programs count the energy of full batches, which is linear in the load, and so does the objective;
+the power and the emissions that a plan predicts are those of its load.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from services.kit.units import S_PER_H
+from services.planner.core.model import (
+    Configuration,
+    GpuType,
+    Model,
+    Pool,
+    Problem,
+    Score,
+    SegmentKind,
+    Variant,
+)
+
+FILLED: Final = 0.85
+"""Part of its throughput to which a segment is filled, by routers or with waiting work: the rest
+keeps interactive requests' latency."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCurve:
+    """Active power of a segment by load.
+
+    Attributes:
+        rates_rps: Loads, increasing, from 0.
+        watts: Power above that of a GPU that computes nothing, at each, W.
+    """
+
+    rates_rps: tuple[float, ...]
+    watts: tuple[float, ...]
+
+    @property
+    def most_rps(self) -> float:
+        """Throughput, req/s."""
+        return self.rates_rps[-1]
+
+    def at(self, rate_rps: float) -> float:
+        """Return the power at a load, W."""
+        return float(np.interp(rate_rps, self.rates_rps, self.watts))
+
+    def marginal_j(self, rate_rps: float, until_rps: float) -> float:
+        """Return the energy of a request more between two loads, J."""
+        more_rps = until_rps - rate_rps
+        if more_rps <= 0:
+            return 0.0
+        return max(self.at(until_rps) - self.at(rate_rps), 0.0) / more_rps
+
+
+def curve_of(model: Model, kind: SegmentKind) -> PowerCurve:
+    """Return the curve of a segment that serves in one piece, or is a pipeline's first stage."""
+    variant = next((each for each in model.variants if each.name == kind.variant), None)
+    if variant is None or variant.pipeline:
+        watts = kind.energy_j * kind.throughput_rps
+        return PowerCurve((0.0, kind.throughput_rps), (0.0, watts))
+    clock_ratio = kind.clock_mhz / kind.pool.type.max_clock_mhz if kind.clock_mhz else 1.0
+    size = kind.batch_size, kind.processes
+    return _curve(variant, kind.pool.type, kind.profile, size, clock_ratio)
+
+
+@lru_cache(maxsize=512)
+def _curve(
+    variant: Variant, gpu: GpuType, profile: str, size: tuple[int, int], clock_ratio: float
+) -> PowerCurve:
+    batch_size, processes = size
+    shape = gpu.shape(gpu.geometry.kind(profile), variant.gpus)
+    sizes = [2**power for power in range(batch_size.bit_length()) if 2**power < batch_size]
+    points = {0.0: 0.0}
+    for items in (*sizes, batch_size):
+        cost = variant.profile.batch(shape, items, processes, clock_ratio=clock_ratio)
+        if cost is not None:
+            busy = processes / cost.latency_s
+            points[busy * items] = busy * cost.energy_j
+    rates = tuple(sorted(points))
+    return PowerCurve(rates, tuple(np.maximum.accumulate([points[rate] for rate in rates])))
+
+
+def expected(problem: Problem, configuration: Configuration, score: Score) -> Score:
+    """Return a score whose power and emissions are those of texts' batches at their load.
+
+    Args:
+        problem: The problem.
+        configuration: The configuration.
+        score: Its score, by the energy of full batches.
+    """
+    models = {model.name: model for model in problem.models}
+    more_w: defaultdict[Pool, float] = defaultdict(float)
+    for kind, count in configuration.segments.items():
+        model = models.get(kind.model)
+        if model is None or kind.token_times is None or count <= 0:
+            continue
+        curve = curve_of(model, kind)
+        load_rps = min(configuration.load_rps.get(kind, 0.0), count * kind.throughput_rps)
+        parts_rps = _filled(load_rps, curve, count) if model.fills else [load_rps / count] * count
+        more_w[kind.pool] += sum(map(curve.at, parts_rps)) - load_rps * kind.energy_j
+    more_g = sum(pool.carbon_gco2e(watts * S_PER_H) for pool, watts in more_w.items())
+    return replace(
+        score,
+        power_w=score.power_w + sum(more_w.values()),
+        carbon_gco2e_per_h=score.carbon_gco2e_per_h + more_g,
+    )
+
+
+def _filled(load_rps: float, curve: PowerCurve, count: int) -> Sequence[float]:
+    """Return the loads of segments that are filled one after another."""
+    usual_rps = FILLED * curve.most_rps
+    over_rps = max(load_rps - count * usual_rps, 0.0) / count
+
+    def parts() -> Iterator[float]:
+        left_rps = load_rps
+        for _ in range(count):
+            yield min(left_rps, usual_rps) + over_rps
+            left_rps = max(left_rps - usual_rps, 0.0)
+
+    return tuple(parts())
