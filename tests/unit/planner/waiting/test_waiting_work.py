@@ -15,9 +15,10 @@ from services.planner.core.decide import Snapshot, staying
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.forecast_periods import Step
+from services.planner.core.problem.power_curve import curve_of
 from services.planner.core.service_level import ServiceLevel
 from services.planner.core.waiting.outlook import Offer, RoomMemory
-from services.planner.core.waiting.power import best_replica, curve_of, room_of
+from services.planner.core.waiting.power import best_replica, room_of
 from services.planner.core.waiting.singles import WaitingHere
 from tests.support.planner.decisions import MODEL, POOL, decided, done, snapshot
 from tests.support.virtual_clock import VirtualClock
