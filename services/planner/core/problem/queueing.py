@@ -297,7 +297,10 @@ class _OneByOne:
             weight * others @ time_s[: others.shape[1]]
             for weight, others, time_s in zip(weights, shares, times, strict=True)
         )
-        self._full_s = sum(w * float(t[-1]) for w, t in zip(weights, times, strict=True))
+        # While all are busy, whichever ends first takes the next: as its rate, not its weight.
+        rates_rps = [e.processes / float(t[-1]) for e, t in zip(stations, times, strict=True)]
+        self._full_s = processes / sum(rates_rps)
+        self._rates = [rate / sum(rates_rps) for rate in rates_rps]
         utilisation = min(load_rps * self._full_s / count, NEARLY_FULL)
         steps = np.log(np.maximum(load_rps * busy_s / np.arange(1, count + 1), 1e-300))
         states = np.concatenate([[0.0], np.cumsum(steps)])
@@ -310,18 +313,18 @@ class _OneByOne:
             self._waits = max(self._waits, self._longer.waits)
         at_once = found[:-1] / total
         self._branches = [
-            (w, at_once @ others, t[: others.shape[1]], float(t[-1]))
-            for w, others, t in zip(weights, shares, times, strict=True)
+            (w, waiting, at_once @ others, t[: others.shape[1]], float(t[-1]))
+            for w, waiting, others, t in zip(weights, self._rates, shares, times, strict=True)
         ]
 
     def later_than(self, time_s: float) -> float:
         """Return the share of requests that take longer than `time_s`."""
         late = 0.0
-        for weight, others, times_s, full_s in self._branches:
+        for weight, waiting, others, times_s, full_s in self._branches:
             at_once = float(others[times_s > time_s * (1 + NOTHING)].sum())
             left_s = time_s * (1 + NOTHING) - full_s
             waits = self._longer.than(left_s / self._full_s) if left_s >= 0 else 1.0
-            late += weight * (at_once + self._waits * waits)
+            late += weight * at_once + waiting * self._waits * waits
         return late
 
 

@@ -43,7 +43,7 @@ class Kinds:
     """The kinds of one model's instances.
 
     Attributes:
-        kinds: By what distinguishes them; empty: there is one only, or none that runs batches.
+        kinds: By what distinguishes them; empty: there is one only.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Kinds:
         """Sort instances into kinds; what a kind is owed stays."""
         before = self.kinds
         found = grouped((_key(state), state) for state in states)
-        if len(found) < 2 or not any(state.in_batches for state in states):
+        if len(found) < 2:
             found = {}
         total = sum(state.share for state in states) or 1.0
         self.kinds = {

@@ -4,6 +4,7 @@ import heapq
 import math
 import random
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -167,6 +168,42 @@ def test_processes_that_share_a_slice_are_as_slow_as_so_many_of_them() -> None:
 
 
 # ---- bursts --------------------------------------------------------------------------------------
+
+
+def simulated_late_share(where: Sequence[Station], time_s: float, requests: int = 60_000) -> float:
+    """Requests, one by one, in turn to the kinds of idle workers; those without one wait."""
+    draw = random.Random(1)
+    total_rps = sum(each.load_rps for each in where)
+    owed, idle = [0.0] * len(where), [each.processes for each in where]
+    ends, late = list[tuple[float, int]](), 0
+    now_s = begun_s = 0.0
+    for _ in range(requests):
+        now_s += draw.expovariate(total_rps)
+        begun_s = max(begun_s, now_s)
+        while ends and (ends[0][0] <= begun_s or not any(idle)):
+            end_s, of = heapq.heappop(ends)
+            begun_s, idle[of] = max(begun_s, end_s), idle[of] + 1
+        owed = [o + each.load_rps / total_rps for o, each in zip(owed, where, strict=True)]
+        chosen = max((at for at in range(len(where)) if idle[at]), key=lambda at: owed[at])
+        owed[chosen] -= 1.0
+        idle[chosen] -= 1
+        end_s = begun_s + where[chosen].kind.latency_s
+        heapq.heappush(ends, (end_s, chosen))
+        late += end_s - now_s > time_s
+    return late / requests
+
+
+def test_kinds_whose_load_is_unequal_are_late_no_more_than_predicted() -> None:
+    """One fast worker at 90 %, two slow ones at 70 %: while all are busy, the slow take more."""
+    fast, slow = (
+        replace(kind(), latency_s=t, throughput_rps=1 / t, times_s=((t,), (t,), (t,)))
+        for t in (0.0414, 0.0593)
+    )
+    where = [station(fast, 1, 0.9), station(slow, 2, 0.703)]
+
+    late = simulated_late_share(where, 0.1438)
+
+    assert late <= late_share(where, 0.1438) <= 1.25 * late
 
 
 @pytest.mark.parametrize("groups", [1.25, 3.0, 10.0])

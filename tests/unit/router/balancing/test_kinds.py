@@ -53,9 +53,20 @@ def test_a_kind_without_room_is_passed_over_and_repaid() -> None:
     assert kinds.next() == ()
 
 
-def test_one_kind_or_single_requests_take_no_turns() -> None:
+def test_one_kind_takes_no_turns() -> None:
     kinds = Kinds()
     kinds.arrange([state("a", "small", 0.5), state("b", "small", 0.5)])
     assert not kinds.kinds
-    kinds.arrange([state("a", "small", 0.5, credits_=1), state("b", "large", 0.5, credits_=1)])
-    assert not kinds.kinds
+
+
+def test_a_slow_kind_without_batches_repays_what_it_took_while_the_fast_one_was_busy() -> None:
+    """Of 400 requests it gets its 3 %, although the fast kind is busy for one in forty."""
+    fast, slow = state("a", "small", 0.97, credits_=1), state("b", "large", 0.03, credits_=1)
+    kinds = Kinds()
+    kinds.arrange([fast, slow])
+    chosen = Counter[str]()
+    for number in range(400):
+        fill(fast, int(number % 40 == 0))
+        chosen[kinds.next()[0].instance.variant] += 1
+
+    assert abs(chosen["large"] - 12) <= 1
