@@ -2,6 +2,7 @@
 
 Sizes of groups divide one another (`services.kit.mig.GPUS_TOGETHER`): the largest first, any node
 with enough free GPUs will do. Running segments stay, unless they leave the others no room together.
+Where a model is to be on several nodes, a program says how many segments of whole GPUs go to each.
 """
 
 from collections import Counter
@@ -14,7 +15,9 @@ from services.kit.grouping import grouped
 from services.kit.mig import WHOLE
 from services.planner.core.model import Gpu, Pool, Problem, Segment, SegmentKind
 from services.planner.core.placement.layout_assignment import Running
+from services.planner.core.placement.separation import Separation
 from services.planner.core.problem.pricing import row
+from services.planner.core.solver.milp import Goal, Program
 
 UNCUT: Final = Placement(WHOLE, 0)
 """The only slice of a GPU without MIG."""
@@ -26,8 +29,20 @@ _Nodes = Mapping[str, list[Gpu]]
 """Free GPUs of one pool by node."""
 
 
+MOST_NODES: Final = 32
+"""Nodes up to which a program assigns segments to them."""
+
+TIME_LIMIT_S: Final = 2.0
+
+_Quotas = Mapping[str, Counter[SegmentKind]]
+"""New segments by node."""
+
+
 def assign_groups(
-    problem: Problem, segments: Mapping[SegmentKind, int], running: Running
+    problem: Problem,
+    segments: Mapping[SegmentKind, int],
+    running: Running,
+    separation: Separation,
 ) -> Groups:
     """Return the GPUs of each segment that takes several; they are of one node.
 
@@ -35,11 +50,13 @@ def assign_groups(
         problem: Fleet, and running segments that stay where possible.
         segments: Segments to place, with their counts; those of one GPU are left out.
         running: Rows of running segments.
+        separation: Models that must survive a loss.
 
     Raises:
         FailedPrecondition: The nodes have no room for them.
     """
     found: dict[tuple[str, ...], SegmentKind] = {}
+    gpus = {gpu.uuid: gpu for gpu in problem.gpus}
     pools = dict.fromkeys(kind.pool for kind, count in segments.items() if kind.gpus > 1 and count)
     for pool in pools:
         wanted = Counter({k: n for k, n in segments.items() if k.pool == pool and k.gpus > 1})
@@ -48,9 +65,40 @@ def assign_groups(
             if not kept:
                 raise FailedPrecondition("the nodes have no room for the segments of several GPUs")
             kept.remove(min(kept, key=lambda each: each[1].gpus))
-        found |= dict(kept)
-        found |= _placed(left, _free(problem, pool, kept), running, _on_nodes(problem, kept))
+        nodes = _free(problem, pool, kept)
+        separation.record({uuids[0]: Counter({kind: 1}) for uuids, kind in kept}, gpus)
+        singles = {k: n for k, n in segments.items() if k.pool == pool and k.profile == WHOLE}
+        quotas = _quotas(left | Counter(singles), nodes, separation) if left else {}
+        new = _placed(left, nodes, running, quotas, _on_nodes(problem, kept))
+        separation.record({uuids[0]: Counter({kind: 1}) for uuids, kind in new.items()}, gpus)
+        found |= dict(kept) | dict(new)
     return found
+
+
+def _quotas(left: Counter[SegmentKind], nodes: _Nodes, separation: Separation) -> _Quotas:
+    """Return how many new segments of whole GPUs each node takes; empty: it does not matter."""
+    apart = [kind for kind in left if separation.by_node(kind)]
+    if not apart or len(nodes) > MOST_NODES:
+        return {}
+    program = Program()
+    held: dict[tuple[SegmentKind, str], int] = {}
+    for free in nodes.values():
+        size = len(free)
+        here = {kind: program.column(upper=size // kind.gpus, integer=True) for kind in left}
+        program.row([(at, float(kind.gpus)) for kind, at in here.items()], high=float(size))
+        held |= {(kind, free[0].uuid): at for kind, at in here.items()}
+    firsts = {gpus[0].uuid: node for node, gpus in nodes.items()}
+    for kind, count in left.items():
+        program.row([(held[kind, uuid], 1.0) for uuid in firsts], low=count, high=count)
+    concerned = {key: at for key, at in held.items() if key[0] in apart}
+    missing = separation.add_rows(program, concerned, (gpus[0] for gpus in nodes.values()))
+    found = program.minimise([Goal(missing)], time_limit_s=TIME_LIMIT_S)
+    if found is None:
+        return {}
+    return {
+        node: Counter({kind: found.count(held[kind, uuid]) for kind in left})
+        for uuid, node in firsts.items()
+    }
 
 
 def _kept(
@@ -113,21 +161,26 @@ def _placed(
     left: Counter[SegmentKind],
     nodes: _Nodes,
     running: Running,
+    quotas: _Quotas,
     apart: Mapping[str, Counter[str]],
 ) -> Groups:
     """Return groups for segments that are new, on GPUs without segments where there are enough.
 
-    Of as many GPUs, those of models that are to be on several nodes choose first.
+    Of as many GPUs, those of models that are to be on several nodes choose first. Quotas say on
+    which nodes, where there are any.
     """
     found: dict[tuple[str, ...], SegmentKind] = {}
     free = {node: sorted(gpus, key=lambda gpu: gpu.uuid in running) for node, gpus in nodes.items()}
 
-    def effort(gpus: Sequence[Gpu], kind: SegmentKind) -> tuple[int, int, int, int]:
+    left_of = {node: +quota for node, quota in quotas.items()}
+
+    def effort(gpus: Sequence[Gpu], kind: SegmentKind) -> tuple[bool, int, int, int, int]:
         first = gpus[: kind.gpus]
+        beyond = bool(quotas) and not left_of[first[0].node][kind]
         displaced = sum(len(running.get(gpu.uuid, ())) for gpu in first)
         reclocked = sum(gpu.clock_mhz != kind.clock_mhz for gpu in first)
         beside = apart[kind.model][first[0].node] if kind.model in apart else 0
-        return beside, displaced, len(gpus), reclocked
+        return beyond, beside, displaced, len(gpus), reclocked
 
     for kind in sorted(left.elements(), key=lambda each: (-each.gpus, each.model not in apart)):
         fitting = [gpus for gpus in free.values() if len(gpus) >= kind.gpus]
@@ -135,5 +188,7 @@ def _placed(
         found[tuple(gpu.uuid for gpu in gpus[: kind.gpus])] = kind
         if kind.model in apart:
             apart[kind.model][gpus[0].node] += 1
+        if quotas:
+            left_of[gpus[0].node][kind] -= 1
         del gpus[: kind.gpus]
     return found

@@ -49,13 +49,9 @@ def place(
         raise FailedPrecondition("the configuration's slices do not fit on the fleet")
     running = _running(problem)
     known = sensitivities(problem) if problem.placement == "power_aware" else None
-    groups = assign_groups(problem, configuration.segments, running)
-    held = {uuid for uuids in groups for uuid in uuids}
     separation = Separation.of(problem, configuration.segments)
-    separation.record(
-        {uuids[0]: Counter({kind: 1}) for uuids, kind in groups.items()},
-        {gpu.uuid: gpu for gpu in problem.gpus} if groups else {},
-    )
+    groups = assign_groups(problem, configuration.segments, running, separation)
+    held = {uuid for uuids in groups for uuid in uuids}
     spots: dict[SlicePlace, SegmentKind] = {}
     nodes = {pool: len({gpu.node for gpu in problem.gpus if gpu.pool == pool}) for pool in needed}
     for pool, fewest in sorted(needed.items(), key=lambda each: nodes[each[0]]):  # least choice

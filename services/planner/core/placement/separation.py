@@ -83,6 +83,11 @@ class Separation:
         """Return the domains with segments of a model so far."""
         return {domain for model, domain in self.placed if model == name}
 
+    def by_node(self, kind: SegmentKind) -> bool:
+        """Return whether a kind's model must survive the loss of a node."""
+        model = self.models.get(kind.model)
+        return model is not None and model.spread == "node"
+
     @property
     def by_gpu(self) -> bool:
         """Some model must survive the loss of a GPU."""

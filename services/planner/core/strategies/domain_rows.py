@@ -19,6 +19,10 @@ they do not, the rows with places are added, for few GPUs:
 
     sum_s c_s * (n_s - x_sd) + r_m >= 1 for each d       sum_g x_sg = n_s,  sum_g y_ghc = y_phc
     sum_{s of hk} x_sg <= sum_c count(c, k) * y_ghc      domains with a segment >= replicas_min
+
+Segments of several GPUs have columns by node, x_sN, beside the layouts of its GPUs:
+
+    sum_N x_sN = n_s     sum_s g_s * x_sN + sum_{g of N} y_ghc <= the GPUs of N
 """
 
 from collections.abc import Mapping, Sequence
@@ -159,21 +163,45 @@ class DomainRows:
             for at, kind in enumerate(self.kinds)
             if kind.model in models and kind.gpus == 1  # others hold GPUs of their own
         ]
-        on_gpu = self._on_gpus(placed, layouts)
-        for at in placed:
-            parts = ((column, 1.0) for (each, _), column in on_gpu.items() if each == at)
+        on_gpu, whole = self._on_gpus(placed, layouts)
+        on_node = self._on_nodes(whole)
+        for at in dict.fromkeys((*placed, *(at for at, _ in on_node))):
+            held = (*on_gpu.items(), *on_node.items())
+            parts = ((column, 1.0) for (each, _), column in held if each == at)
             self.program.row([(int(self.counts[at]), -1.0), *parts], low=0.0, high=0.0)
         for model in models.values():
             own = [at for at, kind in enumerate(self.kinds) if kind.model == model.name]
-            self._add_losses(model, own, on_gpu)
-            self._add_spread(model, own, on_gpu)
+            places = on_gpu | (on_node if model.spread == "node" else {})
+            self._add_losses(model, own, places)
+            self._add_spread(model, own, places)
+
+    def _on_nodes(self, whole: Mapping[str, Sequence[int]]) -> dict[tuple[int, str], int]:
+        """Add columns for the segments of several GPUs on each node, beside its GPUs' layouts.
+
+        Args:
+            whole: Columns of layouts by UUID of their GPU.
+        """
+        on_node: dict[tuple[int, str], int] = {}
+        together = [at for at, kind in enumerate(self.kinds) if kind.gpus > 1]
+        gpus = self.known.problem.gpus if together else ()
+        for (node, pool), here in grouped(((gpu.node, gpu.pool), gpu) for gpu in gpus).items():
+            terms = [(column, 1.0) for gpu in here for column in whole[gpu.uuid]]
+            for at in together:
+                size = self.kinds[at].gpus
+                if self.kinds[at].pool == pool and size <= len(here):
+                    (column,) = self.program.columns(1, upper=len(here) // size, integer=True)
+                    on_node[at, node] = int(column)
+                    terms.append((int(column), float(size)))
+            self.program.row(terms, high=float(len(here)))
+        return on_node
 
     def _on_gpus(
         self, placed: Sequence[int], layouts: Mapping[tuple[Pool, int], Numbers]
-    ) -> dict[tuple[int, str], int]:
-        """Add columns for the layout of each GPU and the segments on it; return the latter."""
+    ) -> tuple[dict[tuple[int, str], int], dict[str, list[int]]]:
+        """Add columns for the segments on each GPU, and for its layout; return both."""
         program = self.program
         on_gpu: dict[tuple[int, str], int] = {}
+        of_gpu: dict[str, list[int]] = {gpu.uuid: [] for gpu in self.known.problem.gpus}
         whole: dict[int, list[int]] = {int(each): [] for row in layouts.values() for each in row}
         for gpu in self.known.problem.gpus:
             one = program.rows(1, high=1.0)
@@ -182,6 +210,7 @@ class DomainRows:
                     continue
                 columns = program.columns(len(counted), upper=1.0, integer=True)
                 program.terms(one, columns, 1.0)
+                of_gpu[gpu.uuid] += columns.tolist()
                 for column, total in zip(columns.tolist(), counted.tolist(), strict=True):
                     whole[total].append(column)
                 here = [
@@ -212,8 +241,8 @@ class DomainRows:
             return
         share = {at: self._share(model, at) for at in own}
         stages = grouped((self.kinds[at].variant, at) for at in own if self.kinds[at].stage.of > 1)
-        for gpus in self._domains(model, own).values():
-            gone = {gpu.uuid for gpu in gpus}
+        for domain, gpus in self._domains(model, own).items():
+            gone = {domain, *(gpu.uuid for gpu in gpus)}
 
             def kept(at: int, gone: set[str] = gone) -> list[tuple[int, float]]:
                 """Return the terms of a kind's segments elsewhere."""
@@ -229,6 +258,20 @@ class DomainRows:
                     terms = [term for at in mine for term in kept(at)]
                     self.program.row([(served, -1.0), *terms], low=0.0)
             self.program.row([(left, 1.0), *whole], low=1.0)
+        if model.spread != "node":
+            self._add_loss_of_groups(own, left, share)
+
+    def _add_loss_of_groups(
+        self, own: Sequence[int], left: int, share: Mapping[int, float]
+    ) -> None:
+        """Require what must survive the loss of a segment of several GPUs, with any one of them."""
+        program, most = self.program, float(len(self.known.problem.gpus))
+        held = [(int(self.counts[at]), share[at]) for at in own if self.kinds[at].stage.of == 1]
+        for at in own:
+            if self.kinds[at].gpus > 1:
+                used = program.column(upper=1.0, integer=True)
+                program.row([(int(self.counts[at]), -1.0), (used, most)], low=0.0)
+                program.row([(left, 1.0), *held, (used, -share[at])], low=1.0)
 
     def _add_spread(
         self, model: Model, own: Sequence[int], on_gpu: Mapping[tuple[int, str], int]
@@ -240,13 +283,14 @@ class DomainRows:
             return
         first = [at for at in own if not self.kinds[at].stage.index]
         used = self.program.columns(len(domains), upper=1.0, integer=True)
-        for column, gpus in zip(used.tolist(), domains.values(), strict=True):
+        for column, (domain, gpus) in zip(used.tolist(), domains.items(), strict=True):
+            places = (domain, *(gpu.uuid for gpu in gpus))
             there = [
-                (on_gpu[at, gpu.uuid], 1.0)
-                for at in first
-                for gpu in gpus
-                if (at, gpu.uuid) in on_gpu
+                (on_gpu[at, each], 1.0) for at in first for each in places if (at, each) in on_gpu
             ]
             self.program.row([(column, -1.0), *there], low=0.0)
         parts = [(column, 1.0) for column in used.tolist()]
+        if model.spread != "node":  # a segment of several GPUs shares none with another
+            together = (at for at in first if self.kinds[at].gpus > 1)
+            parts += [(int(self.counts[at]), 1.0) for at in together]
         self.program.row([(self._short[model.name], wanted), *parts], low=wanted)
