@@ -61,6 +61,14 @@ def test_no_promise_is_broken_by_variants_on_several_gpus_either(seed: int) -> N
         assert not several_gpus_plan_exists(problem), found
 
 
+def test_what_fits_is_served_where_promises_cannot_be_kept() -> None:
+    """Two models on two GPUs each, of which the nodes have room for one segment."""
+    configuration, target = planned(several_gpus_problem(41))
+
+    assert target
+    assert sum(configuration.load_rps.values()) > 0
+
+
 def apart(name: str, demand_rps: float, **more: object) -> Model:
     model = fleets.model(name, gmacs=(10.0,), accuracies=(80.0,), demand_rps=demand_rps)
     return replace(model, **more)  # type: ignore[arg-type]

@@ -98,8 +98,12 @@ class DomainRows:
                 ]
                 together = [at for at in first if self.kinds[at].gpus > 1]
                 used += [(int(self.counts[at]), float(self.kinds[at].gpus)) for at in together]
+                least = float(least_domains(model, len(domains)))
+                if any(kind.gpus > 1 for kind in self.kinds):  # they may leave fewer
+                    used.append((self.program.column(upper=1.0), least))
+                    self.missing.append(used[-1][0])
                 if used and not self.known.problem.sites:  # a power budget may allow fewer
-                    self.program.row(used, low=least_domains(model, len(domains)))
+                    self.program.row(used, low=least)
                 self._add_replicas(model, first)
                 if model.survive and len(domains) > 1:
                     self._add_survival(model, first, len(domains))
@@ -189,9 +193,9 @@ class DomainRows:
             for at in together:
                 size = self.kinds[at].gpus
                 if self.kinds[at].pool == pool and size <= len(here):
-                    (column,) = self.program.columns(1, upper=len(here) // size, integer=True)
-                    on_node[at, node] = int(column)
-                    terms.append((int(column), float(size)))
+                    column = self.program.column(upper=len(here) // size, integer=True)
+                    on_node[at, node] = column
+                    terms.append((column, float(size)))
             self.program.row(terms, high=float(len(here)))
         return on_node
 
@@ -230,7 +234,7 @@ class DomainRows:
                     program.terms(row, columns, -np.array(slots, dtype=float))
         for total, parts in whole.items():
             program.row([(total, -1.0), *((each, 1.0) for each in parts)], low=0.0, high=0.0)
-        return on_gpu
+        return on_gpu, of_gpu
 
     def _add_losses(
         self, model: Model, own: Sequence[int], on_gpu: Mapping[tuple[int, str], int]
