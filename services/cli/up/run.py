@@ -135,11 +135,12 @@ def endpoint_table(deployment: Deployment) -> RenderableType:
         (
             each.name,
             each.endpoint.dial,
+            f"http://{at}" if (at := getattr(each.endpoint, "http_listen", "")) else "",
             f"http://{at}/metrics" if (at := each.endpoint.metrics) else "off",
         )
         for each in endpoints(deployment)
     )
-    return table("Serving", "service", "gRPC", "metrics", rows=rows)
+    return table("Serving", "service", "gRPC", "HTTP", "metrics", rows=rows)
 
 
 def hints(config: Path, deployment: Deployment, described: oip.ModelMetadataResponse | None) -> str:
