@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import Final
 
 import typer
@@ -131,11 +132,14 @@ def init(
     folder.mkdir(parents=True, exist_ok=True)
     text = deployment(models, place, folder)
     save(path, text)
-    sent = options.data or "FILE.npz"
-    typer.echo(
-        f"wrote {path}; next: cinquefoil up, and beside it: cinquefoil infer {next(iter(models))} "
-        f"--input {sent}"
-    )
+    typer.echo(f"wrote {path}; next: {_next(path, next(iter(models)), options.data)}")
+
+
+def _next(path: Path, model: str, data: Path | None) -> str:
+    """Return the commands that serve a deployment file and send a request, as they can be typed."""
+    config = "" if path == Path(path.name) else f" --config {quote(str(path))}"
+    sent = quote(str(data)) if data else "FILE.npz"
+    return f"cinquefoil up{config}, and beside it: cinquefoil infer {model}{config} --input {sent}"
 
 
 def new_model(options: Options, folder: Path, say: Say) -> tuple[str, NewModel]:

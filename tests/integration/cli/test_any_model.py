@@ -224,6 +224,24 @@ def test_a_variant_that_is_slower_and_no_better_is_named(tmp_path: Path) -> None
     assert "nothing to save by choosing between these variants on cores" in result.output
 
 
+def test_the_commands_that_follow_can_be_typed_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They name the deployment file where that is not the one that commands read by default."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, LINEAR)
+    words = ["--no-control", "--onnx", "net.onnx", "--shape", "2"]
+    elsewhere = CliRunner().invoke(app, ["init", "my models", *words])
+    here = CliRunner().invoke(app, ["init", *words])
+
+    given = "--config 'my models/cinquefoil.yaml'"
+    assert (
+        f"next: cinquefoil up {given}, and beside it: cinquefoil infer net {given} "
+        "--input FILE.npz" in elsewhere.output
+    )
+    assert "next: cinquefoil up, and beside it: cinquefoil infer net --input FILE" in here.output
+
+
 def test_sizes_of_one_name_are_given_once(tmp_path: Path) -> None:
     """A mask is as long as its text: the advice names every input whose sizes nothing says."""
     network = """
