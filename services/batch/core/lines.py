@@ -137,7 +137,7 @@ class Usage:
         prompt_tokens, output_tokens: Tokens; 0: not stated.
         energy_j: Attributed energy, J.
         carbon_gco2e: Attributed emissions, gCO2e.
-        energy_marginal_j: Energy that it added, J.
+        energy_marginal_j: Energy that it added, J; the attributed one where that is not stated.
         carbon_marginal_gco2e: Emissions of that energy, gCO2e.
     """
 
@@ -195,9 +195,8 @@ def _usage(body: Mapping[str, Any]) -> Usage:
         or _object(body.get("cinquefoil"))
         or _object(body.get("parameters"))
     )
-    energy_j, carbon_gco2e, marginal_j = (
-        _number(receipt.get(name)) for name in ("energy_j", "carbon_gco2e", "energy_marginal_j")
-    )
+    energy_j, carbon_gco2e = (_number(receipt.get(each)) for each in ("energy_j", "carbon_gco2e"))
+    marginal_j = _number(receipt.get("energy_marginal_j", energy_j))
     return Usage(
         int(_number(usage.get("prompt_tokens", usage.get("input_tokens")))),
         int(_number(usage.get("completion_tokens", usage.get("output_tokens")))),

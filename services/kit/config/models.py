@@ -239,6 +239,9 @@ class OpenAiRuntime(ServerRuntime, TextRuntime):
             vLLM has where VLLM_ALLOW_RUNTIME_LORA_UPDATING is set): name and path. Those that the
             server lists itself need not be given.
         sleep: When the server gives its memory back. None: never.
+        priorities: Whether the server schedules by `priority` (vLLM's `--scheduling-policy
+            priority`): requests that can wait then come after all others there, too. None: as the
+            words of `command` say.
     """
 
     kind: Literal["openai"]
@@ -247,6 +250,15 @@ class OpenAiRuntime(ServerRuntime, TextRuntime):
     slots: Annotated[int, Field(ge=1, le=4096)] | None = None
     adapters: dict[Name, str] = Field(default_factory=dict)
     sleep: Sleep | None = None
+    priorities: bool | None = None
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether the server schedules by priority."""
+        if self.priorities is not None:
+            return self.priorities
+        words = " ".join(self.command).replace("=", " ")
+        return "--scheduling-policy priority" in words
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()

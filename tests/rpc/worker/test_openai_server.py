@@ -308,8 +308,12 @@ async def test_a_running_server_is_called_with_the_key_of_its_file(tmp_path: Pat
 
 
 async def test_adapters_are_loaded_and_requests_for_others_go_elsewhere(tmp_path: Path) -> None:
-    """The server is sent the adapter's name; a worker whose server cannot load one ends."""
-    server = counting(tmp_path / "fault").model_copy(update={"adapters": {"sql": "/srv/sql"}})
+    """The server is sent the adapter's name; a worker whose server cannot load one ends.
+
+    One that ranks requests is sent those that can wait behind all others, whatever they say.
+    """
+    changes = {"adapters": {"sql": "/srv/sql"}, "priorities": True}
+    server = counting(tmp_path / "fault").model_copy(update=changes)
     spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=server)
     message = {"messages": [{"role": "user", "content": "1"}], "max_tokens": 1}
     async with worker(spec) as running, routed(spec.listen) as router:
@@ -317,6 +321,9 @@ async def test_adapters_are_loaded_and_requests_for_others_go_elsewhere(tmp_path
         assert router.hello.server == "", "its own"
         loaded = await router.infer(passing("/v1/chat/completions", model="sql", **message), 1)
         lacks = await router.infer(passing("/v1/chat/completions", model="poems", **message), 2)
+        late = passing("/v1/chat/completions", model="sql", priority=-5, **message)
+        await router.send(pb.Work(id=3, request=late.SerializeToString(), waiting=True))
+        (ranked,) = await results(router, lambda found: found)
         assert running.process.returncode is None
     broken = server.model_copy(update={"adapters": {"a": "no-such"}})
     (tmp_path / "broken").mkdir()
@@ -324,5 +331,7 @@ async def test_adapters_are_loaded_and_requests_for_others_go_elsewhere(tmp_path
     async with worker(spec) as ending:
         assert await ending.exit_status() == 1
 
-    assert json.loads(text_of(loaded.response))["sent"]["model"] == "sql"
+    sent, ranked_sent = (json.loads(text_of(each.response))["sent"] for each in (loaded, ranked))
+    assert (sent["model"], "priority" in sent) == ("sql", False)
+    assert ranked_sent["priority"] == 1000
     assert (lacks.status, "no adapter 'poems'" in lacks.message) == ("UNAVAILABLE", True)

@@ -76,6 +76,18 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
                 while self.sent == sent:
                     await self._changed.wait()
 
+    async def ReportWaiting(
+        self,
+        request_iterator: AsyncIterator[waiting_pb2.ReportWaitingRequest],
+        context: Context,
+    ) -> AsyncIterator[waiting_pb2.ReportWaitingResponse]:
+        while True:
+            sent = self.sent
+            yield waiting_pb2.ReportWaitingResponse(releases=self.releases, batch_services=1)
+            async with self._changed:
+                while self.sent == sent:
+                    await self._changed.wait()
+
     async def ReportLoad(
         self, request_iterator: AsyncIterator[planner_pb2.ReportLoadRequest], context: Context
     ) -> planner_pb2.ReportLoadResponse:

@@ -90,11 +90,15 @@ def test_an_answer_s_own_figures_are_bounded(figure: object) -> None:
 
 
 def test_what_an_answer_added_is_known_beside_its_share_and_so_are_its_emissions() -> None:
+    """Where it is not stated, the share counts: nothing else ran beside it."""
     receipt = {"energy_j": 8.0, "carbon_gco2e": 0.4, "energy_marginal_j": 2.0}
     usage = answered("1", "r", 200, json.dumps({"usage": {"cinquefoil": receipt}}).encode())[2]
 
     assert usage.energy_marginal_j == 2.0
     assert usage.carbon_marginal_gco2e == pytest.approx(0.1)
+    del receipt["energy_marginal_j"]
+    usage = answered("1", "r", 200, json.dumps({"usage": {"cinquefoil": receipt}}).encode())[2]
+    assert (usage.energy_marginal_j, usage.carbon_marginal_gco2e) == (8.0, 0.4)
 
 
 def test_a_fault_is_a_line_without_a_response() -> None:

@@ -65,6 +65,7 @@ class SlotExecutor(Intake[TextRequest, SharedDevice, TextModel]):
         generation = Generation(
             lambda: self.clock.monotonic() - job.came_s,
             lambda tokens: self.device.count(stay, tokens),
+            waiting=job.waiting,
         )
         self._running[job] = generation
         left_s = min(job.deadline_s - self.clock.monotonic(), _LONGEST_S)

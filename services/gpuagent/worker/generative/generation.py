@@ -23,12 +23,20 @@ class Generation:
     Args:
         since_start_s: Returns the time since the request came to its router, s.
         computed: Called with the tokens that each step took.
+        waiting: Its request could wait: it comes after all others.
 
     Attributes:
         tail: What is left for the last part of the answer.
     """
 
-    def __init__(self, since_start_s: Callable[[], float], computed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        since_start_s: Callable[[], float],
+        computed: Callable[[int], None],
+        *,
+        waiting: bool = False,
+    ) -> None:
+        self.waiting = waiting
         self._since_start_s = since_start_s
         self._computed = computed
         self._pieces: asyncio.Queue[tuple[bytes, bytes] | None] = asyncio.Queue()

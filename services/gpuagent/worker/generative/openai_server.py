@@ -47,6 +47,8 @@ _DEFAULT_CONTEXT_TOKENS: Final = 131_072
 _FULL_KV_CACHE: Final = 0.95
 
 _CHARGE_PERIOD_S: Final = 0.25
+_LATE: Final = 1000
+"""Priority of requests that can wait: in vLLM the lowest number is first, and 0 the default."""
 _WEIGHT: Final = 0.2
 """Of an answer in the usual time of a token."""
 
@@ -126,6 +128,7 @@ class OpenAiModel(TextModel):
         self._server = server
         self._name = runtime.model_name if isinstance(runtime, OpenAiRuntime) else ""
         self.server = runtime.address if isinstance(runtime, OpenAiRuntime) else ""
+        self._ranks = isinstance(runtime, OpenAiRuntime) and runtime.has_priorities
         self._report = report
         self._answers = ServerAnswers(server.name)
         self._through = through
@@ -267,7 +270,7 @@ class OpenAiModel(TextModel):
                 self._server.answering(),
                 self._session.post(
                     wanted.path,
-                    data=self.document(wanted),
+                    data=self._ranked(self.document(wanted), generation),
                     headers={
                         "Content-Type": "application/json",
                         "Accept": _EVENTS if streams else "application/json",
@@ -302,6 +305,15 @@ class OpenAiModel(TextModel):
             Unavailable: The adapter that is named is not loaded here.
         """
         return wanted.document(self._named(wanted))
+
+    def _ranked(self, document: bytes, generation: Generation) -> bytes:
+        """Return a body whose request comes after others where it can wait and the server ranks.
+
+        The last of two members of one name counts: the client's own says nothing here.
+        """
+        if not (self._ranks and generation.waiting):
+            return document
+        return b'%b,"priority":%d}' % (document[:-1], _LATE)
 
     def _named(self, wanted: TextRequest) -> str:
         """Return the server's name of what a request names: the model, or an adapter of it.
