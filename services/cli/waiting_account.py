@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from cinquefoil.batch.v1 import batch_pb2 as pb
 from services.cli.client import Clients
@@ -29,9 +31,12 @@ async def fetch(clients: Clients, window: tuple[datetime, datetime]) -> list[pb.
         return []
 
 
+_OTHERWISE: Final = {"at_once_gco2e": "at once", "own_pool_gco2e": "on replicas of their own"}
+
+
 def render(entries: Sequence[pb.WaitingAccount]) -> RenderableType:
-    """Return one row per owner and model."""
-    return Messages().table(
+    """Return one row per owner and model, and what waiting and sharing saved in all."""
+    made = Messages().table(
         "Requests that waited, of batches begun in this time",
         entries,
         {
@@ -40,17 +45,30 @@ def render(entries: Sequence[pb.WaitingAccount]) -> RenderableType:
             ">requests": lambda each: str(each.completed),
             ">energy": lambda each: energy(each.energy_j),
             ">added": lambda each: energy(each.energy_marginal_j),
-            ">CO2e added": lambda each: carbon(each.carbon_marginal_gco2e),
-            ">at once": lambda each: _beside(each, each.at_once_gco2e),
-            ">own pool": lambda each: _beside(each, each.own_pool_gco2e),
+            ">CO2e": lambda each: _mass(each.carbon_marginal_gco2e),
+            ">at once": lambda each: _mass(each.at_once_gco2e),
+            ">own pool": lambda each: _mass(each.own_pool_gco2e),
         },
     )
+    known = [each for each in entries if each.at_once_gco2e > 0]
+    words = "; ".join(
+        f"{_less(known, name)} {of}"
+        for name, of in (
+            ("at_once_gco2e", "at once"),
+            ("own_pool_gco2e", "on replicas of their own"),
+        )
+        if sum(getattr(each, name) for each in known) > 0
+    )
+    return Group(made, Text(f"CO2e is of the added energy: {words}." if words else ""))
 
 
-def _beside(each: pb.WaitingAccount, otherwise_gco2e: float) -> str:
-    """Return other emissions, and how much less was emitted; "": they are not known."""
-    if not otherwise_gco2e:
-        return ""
-    saved = 1 - each.carbon_marginal_gco2e / otherwise_gco2e
-    word = "less" if saved >= 0 else "more"
-    return f"{carbon(otherwise_gco2e)}, {percent(abs(saved))} {word}"
+def _less(entries: Sequence[pb.WaitingAccount], name: str) -> str:
+    """Return how much less was emitted than another way, which is a field."""
+    otherwise = sum(getattr(each, name) for each in entries)
+    saved = 1 - sum(each.carbon_marginal_gco2e for each in entries) / otherwise
+    return f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} than"
+
+
+def _mass(gco2e: float) -> str:
+    """Return a mass, without its substance; "": it is not known."""
+    return carbon(gco2e).replace("CO2e", "") if gco2e else ""

@@ -58,8 +58,8 @@ class Contents:
             free = shutil.disk_usage(self._folder).free - size_bytes
             if free < self._min_free_bytes:
                 raise ResourceExhausted(
-                    f"the disk of batch.files has {free / _MIB:.0f} MiB left; batch.min_free_mib "
-                    f"keeps {self._min_free_bytes / _MIB:.0f}",
+                    f"the disk of batch.files has {max(free, 0) / _MIB:.0f} MiB left; "
+                    f"batch.min_free_mib keeps {self._min_free_bytes / _MIB:.0f}",
                     reason="DISK_FULL",
                 )
 

@@ -254,7 +254,7 @@ class OpenAiRuntime(ServerRuntime, TextRuntime):
 
     @property
     def has_priorities(self) -> bool:
-        """Whether the server schedules by priority."""
+        """True if the server schedules by priority."""
         if self.priorities is not None:
             return self.priorities
         words = " ".join(self.command).replace("=", " ")

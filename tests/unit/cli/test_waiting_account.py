@@ -6,17 +6,23 @@ from cinquefoil.batch.v1 import batch_pb2 as pb
 from services.cli.waiting_account import render
 
 
-def test_a_row_says_what_waiting_and_sharing_saved_or_that_it_is_not_known() -> None:
-    """Beside the emissions of other ways, with their sign; nothing where none is known."""
+def test_80_columns_say_what_each_owner_added_and_what_waiting_and_sharing_saved() -> None:
+    """With their sign; nothing is said of a batch whose grid was not known when it began."""
     known = pb.WaitingAccount(
-        owner="ada", model="chat", completed=10, carbon_marginal_gco2e=0.5, at_once_gco2e=1.0
+        owner="ada@example.org",
+        model="chat",
+        completed=123456,
+        energy_j=9210.0,
+        energy_marginal_j=4570.0,
+        carbon_marginal_gco2e=0.5,
+        at_once_gco2e=1.0,
+        own_pool_gco2e=0.25,
     )
-    known.own_pool_gco2e = 0.25
-    console = Console(width=200, record=True)
-    console.print(render([known, pb.WaitingAccount(owner="bob", model="chat")]))
-    lines = console.export_text().splitlines()
-    ada, bob = (line for line in lines if line.strip().startswith(("ada", "bob")))
+    unknown = pb.WaitingAccount(owner="bob", model="chat", carbon_marginal_gco2e=9.0)
+    console = Console(width=80, record=True)
+    console.print(render([known, unknown]))
+    said = console.export_text()
 
-    assert "50.0 % less" in ada
-    assert "100.0 % more" in ada
-    assert "less" not in bob
+    ada = next(line for line in said.splitlines() if "ada@example.org" in line)
+    assert " ".join(ada.split()[1:]) == "chat 123456 9.21 kJ 4.57 kJ 500 mg 1 g 250 mg"
+    assert "50.0 % less than at once; 100.0 % more than on replicas" in " ".join(said.split())
