@@ -12,7 +12,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -49,6 +49,7 @@ class Clients:
         agents: Agents by node.
         predictor: None where the deployment has no predictor.
         batch: None where it has no batch service.
+        planners: Health of each of several planners, by address; one alone has none.
     """
 
     carbon: carbon_pb2_grpc.CarbonServiceAsyncStub
@@ -59,6 +60,7 @@ class Clients:
     agents: Mapping[str, gpuagent_pb2_grpc.GpuAgentServiceAsyncStub]
     predictor: predictor_pb2_grpc.PredictorServiceAsyncStub | None
     batch: batch_pb2_grpc.BatchServiceAsyncStub | None
+    planners: Mapping[str, Any] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -80,6 +82,12 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
                 secured=deployment.tls is not None,
             )
 
+        planners = {}
+        several = deployment.planner.dials
+        for address in several if len(several) > 1 else ():
+            expected = deployment.expected("planner")
+            channel = dial(address, deployment.identity("operator"), expected)
+            planners[address] = health_pb2_grpc.HealthStub(await stack.enter_async_context(channel))
         predictor, router, batch = deployment.predictor, deployment.router, deployment.batch
         yield Clients(
             carbon=await stub_of(carbon_pb2_grpc.CarbonServiceStub, "carbon", deployment.carbon),
@@ -103,6 +111,7 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
             batch=None
             if batch is None
             else await stub_of(batch_pb2_grpc.BatchServiceStub, "batch", batch),
+            planners=planners,
         )
 
 

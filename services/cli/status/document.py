@@ -3,9 +3,9 @@
 Every value that a message has itself is taken over by its name, so that a new one appears.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -39,6 +39,7 @@ def document(  # noqa: PLR0913  # one argument per service
     router: GetStatusResponse | None = None,
     lengths: Iterable[ModelStatistics] = (),
     batches: Iterable[Batch] = (),
+    planners: Mapping[str, str] = MappingProxyType({}),
     problems: Iterable[str] = (),
     file: str = "",
 ) -> Row:
@@ -52,6 +53,7 @@ def document(  # noqa: PLR0913  # one argument per service
         router: The router's; latencies since its start, s, null before any request.
         lengths: The predictor's, since its start.
         batches: The newest of the batch service; those that have not ended are shown.
+        planners: "leads", "stands by" or "is away" by address, where there are several.
         problems: A sentence per service that does not answer.
         file: Digest of the deployment file that the command reads.
     """
@@ -85,6 +87,7 @@ def document(  # noqa: PLR0913  # one argument per service
         grid_events=[_event(each) for each in (grid.events if grid else ())],
         sites=[_row(each) for each in (grid.sites if grid else ())],
         leader=_row(fleet.leader) if fleet and fleet.HasField("leader") else None,
+        planners=dict(planners),
         plans_nothing=bool(fleet and fleet.plans_nothing),
         hold=_row(fleet.hold, until=fleet.hold.until.ToDatetime(UTC).isoformat(timespec="seconds"))
         if fleet and fleet.HasField("hold")

@@ -218,11 +218,24 @@ def _summary(status: Row) -> list[RenderableType]:
         text = f"deployment files differ: {read}; SIGHUP has a service read its file again"
         lines.append(Text(text, style="yellow"))
     if status.leader is not None:
-        lines.append(Text(f"planner: {status.leader.holder} leads, term {status.leader.term}"))
+        lines += _planners(status)
     if status.totals is not None:
         used = f"{energy(status.totals.energy_j)}, {carbon(status.totals.carbon_gco2e)}"
         lines.append(Text(f"account: {used}"))
     return lines
+
+
+def _planners(status: Row) -> Iterator[Text]:
+    """Yield who leads and, of several planners, who stands by; without any the next fault stops."""
+    leader, standings = status.leader, status.planners
+    yield Text(f"planner: {leader.holder} leads, term {leader.term}")
+    if standings:
+        text = ", ".join(f"{address} {standing}" for address, standing in standings.items())
+        alone = "stands by" not in standings.values()
+        yield Text(
+            f"planners: {text}{': none stands by' if alone else ''}",
+            style="yellow" if alone else "",
+        )
 
 
 def _plan(status: Row) -> list[Text]:

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from rich.console import Console
 from rich.live import Live
 
@@ -22,6 +24,8 @@ from services.kit.config.loader import load
 from services.kit.errors import ServiceError, Unimplemented
 
 T = TypeVar("T")
+
+_CHECK_S = 2.0
 
 
 async def show(config: Path, *, as_json: bool) -> bool:
@@ -64,6 +68,7 @@ async def fetch(clients: Clients, file: str = "") -> Row:
             return None
 
     async with asyncio.TaskGroup() as tasks:
+        planners = tasks.create_task(_planners(clients), name="status.planners")
         zones, planner, router, lengths, batches = (
             tasks.create_task(attempt(work), name=f"status{work.__name__}")
             for work in (_zones, _planner, _router, _lengths, _batches)
@@ -77,6 +82,7 @@ async def fetch(clients: Clients, file: str = "") -> Row:
         router=router.result(),
         lengths=lengths.result() or (),
         batches=batches.result() or (),
+        planners=planners.result(),
         problems=problems,
         file=file,
     )
@@ -90,6 +96,20 @@ async def _zones(clients: Clients) -> Any:
 async def _planner(clients: Clients) -> Any:
     fleet = await clients.planner.GetFleet(GetFleetRequest())
     return fleet, await newest_plan(clients), await _grid(clients)
+
+
+async def _planners(clients: Clients) -> dict[str, str]:
+    """Return what each of several planners does, by address: "leads", "stands by" or "is away"."""
+
+    async def standing(stub: Any) -> str:
+        try:
+            answer = await stub.Check(HealthCheckRequest(), timeout=_CHECK_S)
+        except grpc.aio.AioRpcError:
+            return "is away"
+        return "leads" if answer.status == HealthCheckResponse.SERVING else "stands by"
+
+    found = await asyncio.gather(*map(standing, clients.planners.values()))
+    return dict(zip(clients.planners, found, strict=True))
 
 
 async def _grid(clients: Clients) -> Any:

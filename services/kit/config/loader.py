@@ -32,6 +32,7 @@ _SERVICE_LINK = re.compile(
 )
 
 _MOST_MISTAKES = 200
+_TWICE = "given twice: in this file, and as a further model (models_file, a Model object)"
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -91,10 +92,7 @@ def load(path: Path, further: Mapping[str, Any] | None = None) -> Deployment:
     if twice := sorted(further.keys() & own.keys() if isinstance(own, dict) else ()):
         raise ConfigError(
             path,
-            [
-                Mistake(f"models.{name}", line_of(tree, ("models", name)), "is in models_file, too")
-                for name in twice
-            ],
+            [Mistake(f"models.{name}", line_of(tree, ("models", name)), _TWICE) for name in twice],
         )
     if further:
         data["models"] = {**own, **further}

@@ -7,6 +7,7 @@ from typing import Any, Final
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1.records import Instance
 from services.kit.conditions import Effect, command_of, effect_of, stops_model
+from services.kit.plurals import counted
 from services.planner.core.accounting.entries import Figures
 
 MOST_TEXT: Final = 1024
@@ -127,9 +128,8 @@ def _ready(state: ModelState) -> dict[str, str]:
         why = "its servers are others': routers know which are ready (cinquefoil status)"
         return _condition(_READY, "Unknown", "ServersOfOthers", why)
     if state.instances:
-        return _condition(
-            _READY, "True", "Serving", f"{sum(state.replicas.values())} segments serve"
-        )
+        count = counted(sum(state.replicas.values()), "segment")
+        return _condition(_READY, "True", "Serving", f"requests go to {count}")
     waits = [each for each in state.conditions if effect_of(each) is not Effect.DEGRADES]
     first = next(filter(stops_model, waits), waits[0] if waits else None)
     if first is None:

@@ -158,5 +158,5 @@ def test_a_model_in_both_files_is_refused_by_name(tmp_path: Path, grid: Grid) ->
     file = written(tmp_path, grid).source
     (tmp_path / "models.yaml").write_text(yaml.safe_dump({"digits": SPEC}))
     assert file is not None
-    with pytest.raises(ConfigError, match=r"models\.digits: is in models_file, too"):
+    with pytest.raises(ConfigError, match=r"models\.digits: given twice: in this file"):
         load(file)

@@ -16,6 +16,8 @@ from prometheus_client import REGISTRY
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.cli import client as commands
+from services.cli.status import show
 from services.kit.errors import Unavailable
 from services.kit.net import free_port
 from services.kit.rpc import dial, serving
@@ -45,6 +47,8 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
             assert await _health(second) == health_pb2.HealthCheckResponse.NOT_SERVING
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await PlannerServiceStub(second).GetFleet(planner_pb2.GetFleetRequest())
+            async with commands.connected(waits) as clients:
+                standings = (await show.fetch(clients)).planners
             taken = len(agent.steps)
         async with dial(addresses) as channel:
             await eventually(lambda: _serves(channel))
@@ -60,6 +64,7 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
         await standby
 
     assert term == 1
+    assert standings == {addresses[0]: "leads", addresses[1]: "stands by"}
     assert REGISTRY.get_sample_value("cinquefoil_planner_term") == 2
     assert REGISTRY.get_sample_value("cinquefoil_planner_leads") == 0  # it has ended
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
