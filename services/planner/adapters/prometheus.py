@@ -8,9 +8,10 @@ LEASE = Gauge("cinquefoil_planner_lease_seconds", "Time for which it may act wit
 NODES = Gauge(
     "cinquefoil_nodes", "Nodes of the fleet: connected, cordoned (connected) or away.", ["state"]
 )
-PLAN_VERSION = Gauge(
-    "cinquefoil_plan_version", "Version of the active plan; 0: none yet; NaN: no model needs one."
+PLANNED_MODELS = Gauge(
+    "cinquefoil_planned_models", "Models that plans are for: not those that others' servers answer."
 )
+PLAN_VERSION = Gauge("cinquefoil_plan_version", "Version of the active plan; 0: none yet.")
 PLAN_STATE = Gauge("cinquefoil_plan_state", "1: state of the newest plan.", ["state"])
 PLAN_GAP = Gauge(
     "cinquefoil_plan_gap_ratio",

@@ -1,7 +1,6 @@
 """Publishes the routing table and the newest plan to routers and other subscribers."""
 
 import asyncio
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -225,9 +224,8 @@ class Publisher:
         while True:
             seen, conditions = changed.count, self.conditions()
             _note_nodes(self._fleet)
-            if self.board.value.plan is None:
-                others = all(each.servers for each in self._deployment.models.values())
-                prometheus.PLAN_VERSION.set(math.nan if others else 0)
+            models = self._deployment.models.values()
+            prometheus.PLANNED_MODELS.set(sum(not each.servers for each in models))
             if conditions != self.board.value.conditions:
                 self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
                 nodes = len(self._fleet.settings)

@@ -170,6 +170,22 @@ def test_requests_that_can_wait_have_a_line_with_what_holds_them_and_what_they_a
     assert "requests of d that" not in shown
 
 
+def test_planners_are_named_by_address_and_a_standby_that_lacks_is_told() -> None:
+    """No plan is missed either where others' servers answer every model."""
+
+    def shown(**planners: str) -> str:
+        leader = planner_pb2.Leader(holder="a:1", term=3)
+        fleet = planner_pb2.GetFleetResponse(leader=leader, plans_nothing=True)
+        console = Console(width=200, file=StringIO(), record=True)
+        console.print(render(document(fleet=fleet, planners=planners)))
+        return console.export_text()
+
+    assert "planners: a leads, b stands by\n" in shown(a="leads", b="stands by")
+    assert "planners: a leads, b is away: none stands by" in shown(a="leads", b="is away")
+    assert "planners" not in shown()
+    assert "no plan: others' servers answer every model" in shown()
+
+
 def test_services_that_read_different_deployment_files_are_distinguished() -> None:
     def shown(*digests: str) -> str:
         own, planner, *agents = digests
