@@ -170,7 +170,7 @@ def test_requests_that_can_wait_have_a_line_with_what_holds_them_and_what_they_a
     assert "requests of d that" not in shown
 
 
-def test_planners_are_named_by_address_and_a_standby_that_lacks_is_told() -> None:
+def test_planners_are_named_by_address_and_a_missing_standby_is_a_warning() -> None:
     """No plan is missed either where others' servers answer every model."""
 
     def shown(**planners: str) -> str:
