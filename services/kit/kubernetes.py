@@ -34,6 +34,9 @@ AWAY: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupErr
 """Errors of a call while the API server is away, or says something else than its objects."""
 
 _WATCH_S: Final = 300
+_SILENT_S: Final = 150
+"""Time without a line after which a watch is given up: bookmarks come about once a minute."""
+
 _CALL_S: Final = 10.0
 _LINE_BYTES: Final = 2**21
 _GONE: Final = 410
@@ -99,7 +102,7 @@ class Cluster:
         if url.startswith("https"):
             context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         connector = aiohttp.TCPConnector(ssl=context)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_WATCH_S + 30)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENT_S)
         async with aiohttp.ClientSession(
             connector=connector, timeout=timeout, trust_env=False, read_bufsize=_LINE_BYTES
         ) as session:

@@ -88,7 +88,8 @@ class ModelObjects:
         async def session() -> None:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow(api.connected), name="planner.models.watch")
-                tasks.create_task(self._write(), name="planner.models.write")
+                # Not a task: a block that has ended by itself takes a task's error for a cancel.
+                await self._write()
 
         await api.run(session)
 

@@ -128,8 +128,12 @@ async def test_a_model_is_served_changed_refused_and_deleted_by_its_object(
         assert event["regarding"]["name"] == "letters"
         assert re.match(r"plan \d+: \d+ x small; ", event["note"])
 
-        await api.compact()
+        api.rights = set()  # all calls fail, and then work again
         await api.end_watches()
+        refused = len(api.calls)
+        await eventually(lambda: len(api.calls) > refused + 1)
+        api.rights = ROLE
+        await api.compact()
         slower = {**SPEC, "slo": {"latency_s": 0.4}}
         await api.apply(MODELS, {"metadata": {"name": "letters"}, "spec": slower})
         await eventually(lambda: status(api, "letters")["objective"] == "400 ms")
