@@ -1,6 +1,6 @@
 """Language models on a simulated fleet in virtual time: energy per token at objectives of tokens.
 
-python -m benchmarks.llm [--part traces|heldout|prefixes|disaggregation|live|overhead]
+python -m benchmarks.llm [--part traces|heldout|prefixes|disaggregation|live|night|overhead]
                          [--json FILE] [--quick]
 
 Replicas of one model, one on each H100, batch continuously: each step decodes every open answer and

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.harness import Figures, Report, Skipped, in_processes, options, publish
-from benchmarks.llm import disaggregation, heldout, live, overhead, prefixes
+from benchmarks.llm import disaggregation, heldout, live, night, overhead, prefixes
 from benchmarks.llm.bound import bound_j_per_token
 from benchmarks.llm.policies import GPUS, policies
 from benchmarks.llm.policies import run as run_window
@@ -71,6 +71,7 @@ PARTS: Final[Mapping[str, Callable[..., Report]]] = {
     "prefixes": prefixes.measure,
     "disaggregation": disaggregation.measure,
     "live": live.measure,
+    "night": night.measure,
     "overhead": overhead.measure,
 }
 """By name; each takes `quick`."""
