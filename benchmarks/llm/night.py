@@ -42,7 +42,7 @@ _READY_S: Final = 240.0
 
 
 def measure(*, quick: bool) -> Report:
-    """Let a night pass."""
+    """Run the suite through a night."""
     del quick  # a plan learns the load for as long, however short the night
     found = asyncio.run(_measured(RATES_RPS))
     title = f"Two replicas from {FIRST_HOUR}:00 on, an hour in {HOUR_S:g} s"
