@@ -1,8 +1,9 @@
 """Requests that can wait: what each way to run them emits, and what the batch service bears.
 
-python -m benchmarks.waiting [--quick] [--part release|lines] [--lines N] [--kills N] [--json FILE]
+python -m benchmarks.waiting [--quick] [--part NAME] [--lines N] [--kills N] [--json FILE]
 
 - release: energy and emissions by grid, share and window (`benchmarks.waiting.release`)
+- interactive: objectives of conversations beside waiting work (`benchmarks.waiting.interactive`)
 - lines: a file answered by a batch service; the same with kills (`benchmarks.waiting.lines`)
 """
 
@@ -13,9 +14,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from benchmarks.harness import Figures, Report, options, publish
-from benchmarks.waiting import lines, release
+from benchmarks.waiting import interactive, lines, release
 
 _NAME: Final = "waiting"
+_PARTS: Final = ("release", "interactive", "lines")
 _QUICK_LINES: Final = 2_000
 
 
@@ -23,16 +25,21 @@ def main() -> None:
     """Run the parts on request, and publish them in one document."""
     parser = options(_NAME)
     parser.add_argument("--quick", action="store_true", help="run a small part only")
-    parser.add_argument("--part", choices=("release", "lines"), help="default: both")
+    parser.add_argument("--part", choices=_PARTS, help="default: all")
     parser.add_argument("--lines", type=int, default=100_000, help="lines of the file")
     parser.add_argument("--kills", type=int, default=10, help="kills of the second run")
     arguments = parser.parse_args()
     tables, document = list[Figures](), dict[str, Any]()
-    if arguments.part != "lines":
+    parts = (arguments.part,) if arguments.part else _PARTS
+    if "release" in parts:
         found = release.measure(quick=arguments.quick)
         tables.extend(found.tables)
         document.update(found.document or {})
-    if arguments.part != "release":
+    if "interactive" in parts:
+        loads = interactive.LOADS[1:2] if arguments.quick else interactive.LOADS
+        beside = document["interactive"] = interactive.measure(loads)
+        tables.append(Figures("interactive conversations beside waiting work, one H100", beside))
+    if "lines" in parts:
         outcomes = list(_outcomes(arguments))
         rows = [each._asdict() for each in outcomes]
         note = "workers answer at once; processor time of the batch service alone"
