@@ -29,7 +29,7 @@ export function nodesPage({ status }) {
     h("section", { class: "whole" }, h("h2", {}, "Conditions"),
     table("What keeps something from working now", [
       ["condition", (each) => each.kind],
-      ["effect", (each) => MARKS[each.effect] ?? each.effect],
+      ["effect", (each) => MARKS[each.effect] ?? each.effect, "short"],
       ["of", (each) => each.subject],
       ["what is wrong", (each) => each.sentence],
       ["what changes it", remedy],

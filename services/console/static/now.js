@@ -4,7 +4,7 @@ import { History } from "./history.js";
 import { fill, forecastPicture, gpuBar, line, spoken, swatch } from "./pictures.js";
 import { clock } from "./timeline.js";
 import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, stamp } from "./units.js";
-import { unserved } from "./why.js";
+import { silent, unserved } from "./why.js";
 
 const MOST_GPUS = 32;
 const STATES = { proposed: "about to be carried out", rolling: "being carried out" }; // of a plan, where its own word says less
@@ -61,14 +61,14 @@ function tiles(status, days, history) {
   const answered = status.models.filter((model) => known(model.p95_s)), share = (model) => model.p95_s / model.slo_latency_s;
   const kept = answered.filter((model) => share(model) <= 1), nearest = answered.toSorted((a, b) => share(b) - share(a))[0];
   const some = (day) => day?.requests > 0;
-  const silent = (service) => status.problems.some((each) => each.startsWith(`${service} at`)) && [`Not known: the ${service} does not answer. Start it: `, h("code", {}, "cinquefoil up"), "."];
+  const away = (service) => silent(status, service) && [`Not known: the ${service} does not answer. Start it: `, h("code", {}, "cinquefoil up"), "."];
   return [
     tile("Saved today", some(days.today) ? saved(days.today).replace(/ \(.*/, "") : "–",
-      (!some(days.today) && silent("planner")) || [some(days.today) ? `${percent(days.today.saved_ratio)} less than BASE, idle GPUs included.` : ["No request was answered today. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."],
+      (!some(days.today) && away("planner")) || [some(days.today) ? `${percent(days.today.saved_ratio)} less than BASE, idle GPUs included.` : ["No request was answered today. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."],
         " ", some(days.yesterday) ? `Yesterday: ${saved(days.yesterday)}.` : "Yesterday: nothing was served."]),
     tile("Objectives kept", answered.length ? `${kept.length} of ${answered.length}` : "–",
-      nearest ? `Nearest its objective: ${nearest.model}, p95 ${ms(nearest.p95_s)} of ${ms(nearest.slo_latency_s)} (${percent(share(nearest))}).` : silent("router") || ["No request was answered yet. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."], kept.length < answered.length ? "bad" : ""),
-    tile("Power now", status.gpus.length ? fixed(power, 0, " W") : "–", !status.gpus.length ? silent("planner") || ["No GPU has joined. Start an agent: ", h("code", {}, "cinquefoil gpuagent serve"), "."] : known(base) ? `BASE would draw ${fixed(base, 0, " W")}.` : `${counted(status.gpus.length, "GPU")}.`),
+      nearest ? `Nearest its objective: ${nearest.model}, p95 ${ms(nearest.p95_s)} of ${ms(nearest.slo_latency_s)} (${percent(share(nearest))}).` : away("router") || ["No request was answered yet. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."], kept.length < answered.length ? "bad" : ""),
+    tile("Power now", status.gpus.length ? fixed(power, 0, " W") : "–", !status.gpus.length ? away("planner") || ["No GPU has joined. Start an agent: ", h("code", {}, "cinquefoil gpuagent serve"), "."] : known(base) ? `BASE would draw ${fixed(base, 0, " W")}.` : `${counted(status.gpus.length, "GPU")}.`),
   ];
 }
 
@@ -121,7 +121,9 @@ function coming(zone, { times_s: times, expected }) {
   return `Forecast: ${extremes.map((n) => `${n === sorted[0] ? "falls to" : "rises to"} ${fixed(expected[n], 0)} at ${clock(times[n])}`).join(", then ")} UTC.`;
 }
 
-function gpuCards({ gpus }, palette) {
+function gpuCards(status, palette) {
+  const { gpus } = status;
+  if (!gpus.length && silent(status, "planner")) return h("p", { class: "empty" }, "Not known: the planner does not answer. Start it: ", h("code", {}, "cinquefoil up"), ".");
   if (!gpus.length) return h("p", { class: "empty" }, "No GPU has joined. Start an agent: ", h("code", {}, "cinquefoil gpuagent serve"), ".");
   const nodes = [...new Set(gpus.slice(0, MOST_GPUS).map((gpu) => gpu.node))];
   return h("div", {}, h("div", { class: "cards" }, nodes.map((node) => {

@@ -10,9 +10,11 @@ export const byEffect = (conditions) => conditions.toSorted((a, b) => ORDER.inde
 // What changes a condition.
 export const remedy = ({ setting, command }) => [setting && ["Setting: ", h("code", {}, setting), ". "], command && ["Run: ", h("code", {}, command)]];
 
-const sentence = (each) => h("p", { class: each.effect === "stops" ? "problem" : "warning" }, `${MARKS[each.effect] ?? "▲"} ${each.sentence}. `, remedy(each));
+const sentence = (each) => h("p", { class: each.effect === "stops" ? "problem" : "warning" }, `${MARKS[each.effect] ?? "▲"} ${capital(each.sentence)}. `, remedy(each));
 
-const silent = (status, service) => status.problems.find((each) => each.startsWith(`${service} at`));
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+export const silent = (status, service) => status.problems.find((each) => each.startsWith(`${service} at`));
 
 // What keeps a model from being served or requested, in one sentence with its command.
 export function unserved(model, status) {
@@ -20,7 +22,7 @@ export function unserved(model, status) {
   const own = byEffect(status.conditions).find(({ subject }) => subject === `model/${model}` || subject.startsWith(`variant/${model}/`));
   const found = own ?? byEffect(status.conditions).find(({ subject }) => !/^(model|variant)\//.test(subject));
   const served = status.models.some((each) => each.model === model && each.variants.some((variant) => variant.connected));
-  if (own || (found && !served)) return [`${found.sentence}. `, remedy(found)];
+  if (own || (found && !served)) return [`${capital(found.sentence)}. `, remedy(found)];
   if (served) return ["Send requests: ", h("code", {}, `cinquefoil load ${model} --rps 50`)];
   if (silent(status, "planner")) return said(silent(status, "planner"));
   return ["Its workers load, or no plan has a segment of it: ", h("code", {}, `cinquefoil models show ${model}`), " says which."];
@@ -35,5 +37,5 @@ export function Why({ present: { status, stale }, most }) {
     events.map((each) => h("p", { class: "warning", key: each.event_id }, `▲ ${each.sentence}`, sites.filter((site) => site.site === each.site).map((site) => ` ${fixed(site.metered_w, 0, " W")} at the wall now.`))),
     byEffect(conditions).slice(0, most).map(sentence),
     !problems.length && !conditions.length && h("p", { class: "unseen" }, "✓ Nothing is wrong."),
-    conditions.length > most && h("p", {}, h("a", { href: "#/nodes", id: "conditions" }, `${counted(conditions.length, "condition")}, and what changes them`)));
+    most > 0 && conditions.length > most && h("p", {}, h("a", { href: "#/nodes", id: "conditions" }, `${counted(conditions.length, "condition")}, and what changes them`)));
 }
