@@ -57,6 +57,8 @@ EFFECTS: Final[Mapping[ConditionKind, Effect]] = {
     ConditionKind.POWER_CAPPED: Effect.DEGRADES,
     ConditionKind.GRID_SERVER_AWAY: Effect.DEGRADES,
     ConditionKind.GRID_EVENT_REFUSED: Effect.DEGRADES,
+    ConditionKind.PRICE_UNKNOWN: Effect.DEGRADES,
+    ConditionKind.CARBON_BUDGET_SHORT: Effect.DEGRADES,
 }
 """By kind; a kind that only a newer service knows has none."""
 

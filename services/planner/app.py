@@ -267,6 +267,7 @@ async def _work(
                 ("membership", planner.membership.keep()),
                 ("waiting", planner.waiting.keep()),
                 ("openadr", planner.follow_openadr()),
+                ("energy_prices", planner.energy_prices.follow()),
                 ("mqtt.grid", planner.follow_mqtt()),
                 *([("regions", planner.regions.keep())] if planner.regions else []),
                 ("kubernetes", planner.follow_kubernetes()),

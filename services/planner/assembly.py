@@ -15,6 +15,7 @@ from services.planner.change_event import ChangeEvent
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.deployment_in_force import DeploymentChanges, InForce
+from services.planner.control.energy_prices import LiveEnergyPrices
 from services.planner.control.fleet_sites import site_of
 from services.planner.control.grid_events import LiveGridEvents
 from services.planner.control.grid_memory import GridMemory
@@ -79,9 +80,12 @@ class Planner:
                 *cluster_conditions(state),
                 *self.reconciler.standing.conditions(state),
                 *self.grid_events.conditions.values(),
+                *self.site_power.conditions(),
+                *self.energy_prices.conditions(),
             ),
             lambda: store.leadership.lease.term,
         )
+        self.energy_prices = LiveEnergyPrices(deployment.grid, state, clock)
         self.agents = AgentSessions(state, account_writer.book)
         self.grid = deployment.grid
         self.mqtt_events = asyncio.Queue[GridEvent](_MAX_WAITING) if self.grid.mqtt else None
@@ -132,7 +136,8 @@ class Planner:
 
     async def follow_openadr(self) -> None:
         """Follow the OpenADR servers of the deployment file, for ever."""
-        await follow_all(self.grid.openadr, self.grid, self.grid_events, RealClock())
+        prices = self.energy_prices.announced
+        await follow_all(self.grid.openadr, self.grid, self.grid_events, prices, RealClock())
 
     async def follow_kubernetes(self) -> None:
         """Do at the API server of Kubernetes what the deployment file says, for ever."""

@@ -86,6 +86,10 @@ def _outside(deployment: Deployment) -> Iterator[Finding]:
         yield ("grid", "openadr"), text
     if deployment.grid.mqtt:
         yield ("grid", "mqtt"), "a broker's events are not known in virtual time; use false"
+    for zone, price in deployment.grid.prices.items():
+        if price.kind != "static":
+            text = "only a price that never changes is known in virtual time; use kind: static"
+            yield ("grid", "prices", zone), text
     if deployment.regions is not None:
         text = "one region is simulated, and peers would take requests and send some; omit it"
         yield ("regions",), text

@@ -94,6 +94,18 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         float | None,
         typer.Option(help="Minimum accuracy at each moment relative to the best variant, 0..1."),
     ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ZONE=EUR", help="Price of a kWh, EUR; repeatable."),
+    ] = None,
+    carbon_price: Annotated[
+        float | None,
+        typer.Option(help="Least cost, at this price of a tonne of CO2e, EUR."),
+    ] = None,
+    accuracy_value: Annotated[
+        float | None,
+        typer.Option(help="Least cost, with a point of accuracy in 1,000 requests worth it, EUR."),
+    ] = None,
     strategy: Annotated[str, typer.Option(help="See `plan strategies`.")] = "",
     objective: Annotated[
         Literal["clover", "fewest-gpus", "infadapter"] | None,
@@ -130,7 +142,7 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     from cinquefoil.planner.v1.plan_pb2 import Goals
     from cinquefoil.planner.v1.planner_pb2 import WhatIf
     from services.cli.plan.show import dry_run as work
-    from services.cli.plan.what_if import added_gpus, numbers, within
+    from services.cli.plan.what_if import added_gpus, cost, numbers, within
 
     what_if = WhatIf(
         demand_rps=numbers("--demand", "MODEL=RPS", demand),
@@ -142,6 +154,8 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         goals=Goals(**{objective.replace("-", "_"): 1.0}) if objective else None,
         without_gpus=without_gpu,
         added_gpus=map(added_gpus, add_gpus or ()),
+        energy_price_eur_per_kwh=numbers("--price", "ZONE=EUR", price),
+        cost=cost(carbon_price, accuracy_value),
     )
     if waiting_within is not None:
         what_if.waiting_within.FromTimedelta(within("--waiting-within", waiting_within))

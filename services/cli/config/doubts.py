@@ -6,6 +6,7 @@ from typing import Final
 
 import yaml
 
+from services.cli.config.power_doubts import money_doubts, power_doubts
 from services.kit.config import Deployment, Model
 from services.kit.config.loader import Mistake, line_of
 from services.kit.net import is_loopback
@@ -39,6 +40,8 @@ def doubts(path: Path, deployment: Deployment) -> list[Mistake]:
         for finding in (*_objective(name, model), *_load(name, model), *_arithmetic(name, model))
     ]
     findings += _transport(deployment)
+    findings += power_doubts(deployment)
+    findings += money_doubts(deployment)
     found = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(found, key=lambda each: (each.line, each.where))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import timedelta
 
-from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.console.durations import seconds
 from services.kit.errors import InvalidArgument
 from services.kit.segment import whole_number
@@ -44,6 +44,17 @@ def within(option: str, text: str) -> timedelta:
         return timedelta(seconds=seconds(text))
     except ValueError as error:
         raise InvalidArgument(f"{option}: {error}", field=option) from error
+
+
+def cost(
+    carbon_price_eur_per_t: float | None, accuracy_value_eur: float | None
+) -> plan_pb2.CostObjective | None:
+    """Return prices of an objective as a message; None: neither is given."""
+    if carbon_price_eur_per_t is None and accuracy_value_eur is None:
+        return None
+    return plan_pb2.CostObjective(
+        carbon_price_eur_per_t=carbon_price_eur_per_t, accuracy_value_eur=accuracy_value_eur
+    )
 
 
 def added_gpus(text: str) -> planner_pb2.AddedGpus:

@@ -392,7 +392,7 @@ class Deployment(Section):
             yield "access.tokens: give router.token_listen, where they are shown"
         yield from self._missing_zones()
         yield from site_problems(self.sites, self.nodes, others_join=self.join is not None)
-        yield from grid_problems(self.grid, self.sites)
+        yield from grid_problems(self.grid, self.sites, self.carbon.zones)
         if self.grid.mqtt and self.mqtt is None:
             yield "grid.mqtt: needs mqtt.broker, where events are published"
         yield from self._servers_without_picker()

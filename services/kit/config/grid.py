@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from services.kit.config.prices import PriceSource, price_problems
 from services.kit.config.section import Fraction, Name, NonNegative, Section
 from services.kit.net import is_loopback_host
 
@@ -80,6 +81,7 @@ class Grid(Section):
         mqtt: Whether events count that are published as "<mqtt.prefix>/grid/event": who may publish
             there is the broker's to say.
         openadr: OpenADR servers by name.
+        prices: Electricity prices by zone.
     """
 
     levels: dict[Annotated[int, Field(ge=1, le=100)], Fraction] = Field(
@@ -90,6 +92,7 @@ class Grid(Section):
     max_ahead_s: Annotated[float, Field(gt=0, le=31_622_400)] = 2_592_000.0
     mqtt: bool = False
     openadr: Annotated[dict[Name, OpenAdr], Field(max_length=16)] = Field(default_factory=dict)
+    prices: Annotated[dict[Name, PriceSource], Field(max_length=64)] = Field(default_factory=dict)
 
     def _problems(self) -> Iterator[str]:
         if self.emergency_level not in self.levels:
@@ -97,8 +100,9 @@ class Grid(Section):
             yield f"emergency_level: {self.emergency_level} is not one of levels: {known}"
 
 
-def grid_problems(grid: Grid, sites: Iterable[str]) -> Iterator[str]:
-    """Yield contradictions with the sites, as "key: sentence"."""
+def grid_problems(grid: Grid, sites: Iterable[str], zones: Iterable[str]) -> Iterator[str]:
+    """Yield contradictions with sites and zones, as "key: sentence"."""
+    yield from price_problems(grid.prices, zones, grid.openadr)
     known = tuple(sites)
     for name, each in grid.openadr.items():
         if each.site not in known:

@@ -123,10 +123,18 @@ class AccuracyMean(Section):
             yield f"over: must be at most 366d, got {self.over}"
 
 
+_USUAL_EUR_PER_KWH: Final = 0.2
+
+
 class Objective(Section):
     """Objective of plans (CLOVER Eq. 1-3, unless `goals` say otherwise).
 
     Attributes:
+        kind: "clover", or "cost": the least cost in money, of energy (`grid.prices`) and of carbon,
+            with accuracy at its value. `carbon_weight` is then without effect.
+        carbon_price_eur_per_t: Price of emissions with kind cost, EUR/t.
+        accuracy_value_eur: Value of a percentage point of accuracy (relative to the best variant)
+            in a thousand requests, EUR; needed with kind cost.
         goals: Weights of the goals.
         infadapter: Weights within the goal of that name.
         carbon_weight: CLOVER's lambda, 0 (accuracy only) .. 1 (carbon only); without effect beside
@@ -156,6 +164,9 @@ class Objective(Section):
             Both weigh models by `models.<m>.overload_weight`.
     """
 
+    kind: Literal["clover", "cost"] = "clover"
+    carbon_price_eur_per_t: Annotated[float, Field(ge=0, le=1e5)] = 0.0
+    accuracy_value_eur: Annotated[float, Field(gt=0, le=1e6)] | None = None
     goals: Goals = Goals()
     infadapter: InfAdapter = InfAdapter()
     carbon_weight: Fraction = 0.5
@@ -171,8 +182,38 @@ class Objective(Section):
     host_idle_w: Annotated[float, Field(ge=0, le=1e5)] = 0.0
     overload: Literal["fair", "most"] = "fair"
 
+    @property
+    def accuracy_price_gco2e(self) -> float | None:
+        """Worth of a point of a request's accuracy with kind cost; None: another kind.
+
+        In the grams that plans count for money: `eur_per_counted_gram` each.
+        """
+        if self.kind != "cost" or self.accuracy_value_eur is None:
+            return None
+        return 1e-3 * self.accuracy_value_eur / self.eur_per_counted_gram
+
+    @property
+    def eur_per_counted_gram(self) -> float:
+        """Money that counts like a gram of carbon with kind cost, EUR; any leads to the same plan.
+
+        A kWh at the baseline intensity counts like a fifth of a euro.
+        """
+        return _USUAL_EUR_PER_KWH / self.baseline_intensity_gco2e_per_kwh
+
+    @property
+    def weight_of_carbon(self) -> float:
+        """Weight of carbon against accuracy in force; of costs, any leads to the same plan."""
+        return 0.5 if self.kind == "cost" else self.carbon_weight
+
     def _problems(self) -> Iterator[str]:
         mean = self.accuracy_mean
+        if self.kind == "cost":
+            if self.accuracy_value_eur is None:
+                yield "accuracy_value_eur: needed with kind cost: the worth of a point of accuracy"
+            if mean is not None:
+                yield "accuracy_mean: with kind cost accuracy_value_eur says what accuracy is worth"
+            if not self.goals.clover:
+                yield "kind: cost needs the goal clover, whose weight is 0 (goals)"
         if mean is not None and mean.at_least < self.accuracy_floor:
             yield (
                 f"accuracy_mean: at_least must be at least accuracy_floor ({self.accuracy_floor:g})"

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
@@ -16,6 +17,7 @@ from services.kit.segment import plain
 from services.kit.telemetry import logs
 from services.planner.adapters.openadr import MAX_EVENTS, VtnClient
 from services.planner.control.grid_events import LiveGridEvents
+from services.planner.core.energy_prices.course import MOST_STEPS, PriceStep
 from services.planner.core.grid_events.openadr import Reader, Unreadable, leading, units_of
 from services.planner.core.power.budgets import PowerBudget
 
@@ -56,15 +58,23 @@ class OpenAdrServer:
         settings: Its settings.
         grid: Limits of events.
         events: Receives its events.
+        announce: Receives all of its prices, at each poll.
         clock: Source of time.
     """
 
-    def __init__(
-        self, name: str, settings: OpenAdr, grid: Grid, events: LiveGridEvents, clock: Clock
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator
+        self,
+        name: str,
+        settings: OpenAdr,
+        grid: Grid,
+        events: LiveGridEvents,
+        announce: Callable[[list[PriceStep]], None],
+        clock: Clock,
     ) -> None:
         self._setting = f"grid.openadr.{name}"
         self._source = f"openadr/{name}"
         self._settings, self._events, self._clock = settings, events, clock
+        self._announce = announce
         self._longest_s = grid.max_ahead_s
         self._reader = Reader(name, settings.site, settings.ven_name, grid.emergency_level)
         self._first_seen: dict[str, datetime] = {}
@@ -92,13 +102,14 @@ class OpenAdrServer:
         self._events.lost.pop(self._source, None)
         problems = _Problems()
         units = await self._units(client, found)
-        orders = await asyncio.to_thread(self._orders, found, units, problems)
+        orders, prices = await asyncio.to_thread(self._orders, found, units, problems)
         if more or len(orders) > MAX_OPEN:
             problems.add(
                 "events", f"at most {MAX_EVENTS} events and {MAX_OPEN} limits are followed"
             )
         await self._apply(dict(list(orders.items())[:MAX_OPEN]), problems)
         self._events.apply()
+        self._announce(prices)
         self._note(problems)
         if self._settings.reports:
             await self._report(client)
@@ -134,10 +145,11 @@ class OpenAdrServer:
 
     def _orders(
         self, events: list[object], units: Mapping[str, Mapping[str, str]], problems: _Problems
-    ) -> dict[str, GridEvent]:
-        """Return the limits that are not over, by name, the earliest start first."""
+    ) -> tuple[dict[str, GridEvent], list[PriceStep]]:
+        """Return the limits that are not over, by name, the earliest start first, and prices."""
         now = self._clock.now()
         found: dict[str, GridEvent] = {}
+        prices: list[PriceStep] = []
         read = leading(events, _MAX_INTERVALS)
         if len(read) < len(events):
             problems.add("events", f"at most {_MAX_INTERVALS} intervals of all are read")
@@ -146,14 +158,16 @@ class OpenAdrServer:
             first_seen = self._first_seen.setdefault(name, now)
             program = str(event.get("programID")) if isinstance(event, dict) else ""
             try:
-                for order in self._reader.orders(event, units.get(program, {}), first_seen):
+                orders, steps = self._reader.read(event, units.get(program, {}), first_seen)
+                prices += steps[: MOST_STEPS - len(prices)]
+                for order in orders:
                     if order.end > now:
                         found[order.event_id] = replace(order, source=self._source)
             except Unreadable as error:
                 problems.add(name, str(error))
         while len(self._first_seen) > _MAX_SEEN:
             del self._first_seen[next(iter(self._first_seen))]
-        return dict(sorted(found.items(), key=lambda item: (item[1].start, item[0])))
+        return dict(sorted(found.items(), key=lambda item: (item[1].start, item[0]))), prices
 
     async def _apply(self, wanted: Mapping[str, GridEvent], problems: _Problems) -> None:
         """Announce what is new or changed, and cancel what is gone."""
@@ -264,10 +278,14 @@ def _intervals(report: GridEventReport) -> Iterator[dict[str, Any]]:
 
 
 async def follow_all(
-    servers: Mapping[str, OpenAdr], grid: Grid, events: LiveGridEvents, clock: Clock
+    servers: Mapping[str, OpenAdr],
+    grid: Grid,
+    events: LiveGridEvents,
+    announce: Callable[[str, list[PriceStep]], None],
+    clock: Clock,
 ) -> None:
-    """Follow every server, for ever."""
+    """Follow every server, for ever; `announce`: receives a server's prices at each poll."""
     async with asyncio.TaskGroup() as tasks:
         for name, settings in servers.items():
-            server = OpenAdrServer(name, settings, grid, events, clock)
+            server = OpenAdrServer(name, settings, grid, events, partial(announce, name), clock)
             tasks.create_task(server.follow(), name=f"planner.openadr.{name}")

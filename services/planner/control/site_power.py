@@ -1,19 +1,22 @@
 """Power of sites: agents' meters against budgets, twice a second; each agent gets its share."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cinquefoil.condition.v1.records import ConditionKind
-from services.kit.grouping import grouped
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Node
 from services.planner.core.power.budgets import PowerBudget
 from services.planner.core.power.meters import SiteMeter
+from services.planner.core.power.reachable import unreachable
 from services.planner.core.power.shares import NodeDraw, shares_w, site_wall_w
 
 _LOOK_S: Final = 0.5
+_AHEAD: Final = timedelta(seconds=3)
+"""Time before a budget begins in which it is kept already: clocks take effect within a second."""
 
 
 class SitePower:
@@ -39,15 +42,12 @@ class SitePower:
     def look(self) -> None:
         """Look once."""
         state, limited = self._state, set[str]()
-        in_force = state.power.in_force(state.clock.now())
+        now = state.clock.now()
+        in_force = state.power.in_force(now, now + _AHEAD)
         if in_force:
-            nodes = grouped(
-                (site, name)
-                for name in state.fleet.settings
-                if (site := state.fleet.site(name)) in in_force
-            )
+            drawn = self._draws(in_force)
             for site, budget in in_force.items():
-                draws = [draw for name in nodes.get(site, ()) if (draw := self._draw(site, name))]
+                draws = drawn[site]
                 self._meter(site, budget, draws)
                 for name, share_w in shares_w(budget.limit_w, draws).items():
                     self._agents.share_power(name, share_w, budget.setting)
@@ -56,6 +56,24 @@ class SitePower:
         for site in state.power.meters.keys() - in_force.keys():
             del state.power.meters[site]
         self._hold(any(meter.holds for meter in state.power.meters.values()))
+
+    def conditions(self) -> Iterator[Condition]:
+        """Yield the budgets that cannot be reached, also those of later."""
+        power, now = self._state.power, self._state.clock.now()
+        known = power.in_force(now, datetime.max.replace(tzinfo=UTC))
+        drawn = self._draws(known) if known else {}
+        for site, budget in known.items():
+            yield from unreachable(budget, drawn[site], now)
+
+    def _draws(self, sites: Collection[str]) -> dict[str, list[NodeDraw]]:
+        """Return the draws of the nodes of each of these sites."""
+        fleet = self._state.fleet
+        found: dict[str, list[NodeDraw]] = {site: [] for site in sites}
+        for name in fleet.settings:
+            site = fleet.site(name)
+            if site in found and (draw := self._draw(site, name)):
+                found[site].append(draw)
+        return found
 
     def _meter(self, site: str, budget: PowerBudget, draws: list[NodeDraw]) -> None:
         state = self._state

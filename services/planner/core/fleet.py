@@ -97,6 +97,7 @@ class Fleet:
         settings: Nodes of the deployment, those that joined without it, and removed ones with
             running segments.
         sites: Sites of nodes, by name.
+        eur_per_kwh: Price of electricity by zone; missing: not known.
         orders: Operators' orders about nodes, by name.
         avoided: Nodes that are not to be planned on for now.
         owners: The node of each GPU, by UUID: the first that reported it, until it is forgotten.
@@ -115,6 +116,7 @@ class Fleet:
     ) -> None:
         self.settings = KnownNodes(settings, join)
         self.sites: Mapping[str, config.Site] = {}
+        self.eur_per_kwh: Mapping[str, float] = {}
         self.orders: dict[str, NodeOrder] = {}
         self.avoided: frozenset[str] = frozenset()
         self.owners: dict[str, str] = {}
@@ -453,8 +455,9 @@ class Fleet:
     def _offer(self, node: Node, intensity_gco2e_per_kwh: float) -> tuple[Gpu, ...]:
         """Return all GPUs of a node; the same objects while nothing about them changes."""
         pue = self.settings[node.name].pue if node.pue is None else _coarse(node.pue)
+        eur_per_kwh = self.eur_per_kwh.get(node.zone, 0.0)
         key, (known, offer) = (
-            (node, pue, intensity_gco2e_per_kwh),
+            (node, pue, intensity_gco2e_per_kwh, eur_per_kwh),
             self._offers.get(node.name, ((), ())),
         )
         if known == key:
@@ -465,6 +468,7 @@ class Fleet:
             pue=pue,
             intensity_gco2e_per_kwh=intensity_gco2e_per_kwh,
             site=self.site(node.name),
+            eur_per_kwh=eur_per_kwh,
         )
         offer = tuple(
             Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz) for gpu in node.gpus

@@ -85,6 +85,7 @@ class Pool:
         pue: Power usage effectiveness, >= 1.
         intensity_gco2e_per_kwh: Carbon intensity now.
         site: Site whose power budget it draws on; "": none.
+        eur_per_kwh: Price of electricity now, EUR/kWh; 0 where none is known.
     """
 
     type: GpuType
@@ -92,6 +93,7 @@ class Pool:
     pue: float
     intensity_gco2e_per_kwh: float
     site: str = ""
+    eur_per_kwh: float = 0.0
 
     def __hash__(self) -> int:
         return hash(self.zone)  # most pools differ in it
@@ -99,6 +101,11 @@ class Pool:
     def carbon_gco2e(self, energy_j: float) -> float:
         """Return the carbon of device energy used in the pool, gCO2e, PUE included."""
         return energy_j * self.pue * self.intensity_gco2e_per_kwh / 3.6e6
+
+    def cost_eur(self, energy_j: float, carbon_price_eur_per_t: float) -> float:
+        """Return the cost of device energy used in the pool and of its carbon, EUR."""
+        energy_eur = energy_j * self.pue * self.eur_per_kwh / 3.6e6
+        return energy_eur + 1e-6 * carbon_price_eur_per_t * self.carbon_gco2e(energy_j)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,11 +396,13 @@ class Period:
         length_s: Length, s; grid time, which under replay runs faster than clocks.
         intensity_gco2e_per_kwh: Intensity by zone.
         sites: Strictest power budgets within it; None: those of now.
+        eur_per_kwh: Price of electricity by zone; missing: that of now.
     """
 
     length_s: float
     intensity_gco2e_per_kwh: Mapping[str, float]
     sites: tuple[SiteLimit, ...] | None = None
+    eur_per_kwh: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,6 +505,8 @@ class Score:
         latency_s: Predicted latency per model at the SLO's percentile, s.
         power_w: Fleet power, W.
         carbon_gco2e_per_h: Fleet emissions, gCO2e/h.
+        cost_eur_per_h: Cost of the fleet's energy and, with `objective.kind: cost`, of its carbon,
+            EUR/h; None: no price is known.
         gpus: GPUs whose idle power counts.
         floor_violation: Distances of the models' mean accuracy below the floor, summed up, each as
             a share of its best variant's.
@@ -532,6 +543,7 @@ class Score:
     refused_rps: float = 0.0
     site_w: Mapping[str, float] = field(default_factory=dict)
     over_budget: float = 0.0
+    cost_eur_per_h: float | None = None
 
     @property
     def shortage(self) -> tuple[float, float, float, float]:

@@ -5,9 +5,18 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from cinquefoil.gpuagent.v1.records import SegmentSpec
-from cinquefoil.planner.v1.records import AccuracyMean, Goals, Plan, PlanInputs, PlanState
+from cinquefoil.planner.v1.records import (
+    AccuracyMean,
+    CostObjective,
+    Goals,
+    Plan,
+    PlanInputs,
+    PlanState,
+)
+from services.kit.config import Objective
 from services.planner.core.autoscaling import empty_nodes
 from services.planner.core.decide import Decision, Snapshot
+from services.planner.core.energy_prices.course import by_zone
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.model import Gpu
 from services.planner.core.plan import planned, prediction_of
@@ -82,6 +91,10 @@ def _inputs(snapshot: Snapshot) -> PlanInputs:
         load_forecast=snapshot.load_forecast,
         dispersion={model.name: model.dispersion for model in snapshot.models},
         power_limit_w=snapshot.power_limit_w,
+        energy_price_eur_per_kwh={
+            gpu.pool.zone: gpu.pool.eur_per_kwh for gpu in snapshot.gpus if gpu.pool.eur_per_kwh
+        },
+        cost=_cost(snapshot.objective),
         staleness_s={zone: age_s for zone, age_s in snapshot.staleness_s.items() if zone in zones},
         accuracy_mean=None
         if mean is None
@@ -92,6 +105,12 @@ def _inputs(snapshot: Snapshot) -> PlanInputs:
             price_gco2e=snapshot.accuracy_price,
         ),
     )
+
+
+def _cost(objective: Objective) -> CostObjective | None:
+    if objective.kind != "cost" or objective.accuracy_value_eur is None:
+        return None
+    return CostObjective(objective.carbon_price_eur_per_t, objective.accuracy_value_eur)
 
 
 def unchanged(plan: Plan, active: Plan) -> bool:
@@ -124,4 +143,11 @@ def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str], fixed: FixedInpu
         fixed=fixed,
         power_limit_w=plan.inputs.power_limit_w,
         accuracy_price=plan.inputs.accuracy_mean.price_gco2e if plan.inputs.accuracy_mean else {},
+        counted_eur_per_kwh=by_zone(
+            plan.inputs.energy_price_eur_per_kwh,
+            plan.inputs.intensity_gco2e_per_kwh,
+            plan.inputs.cost.carbon_price_eur_per_t or 0.0,
+        )
+        if plan.inputs.cost
+        else {},
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import itemgetter
 
@@ -17,6 +17,7 @@ from services.kit.config import Triggers
 from services.kit.plurals import counted
 from services.kit.units import S_PER_H
 from services.planner.core.decide import Circumstances, Snapshot
+from services.planner.core.energy_prices.course import counted_eur_per_kwh
 from services.planner.core.fixed_inputs import differences
 from services.planner.core.plan import ordered_by
 
@@ -64,6 +65,7 @@ class Observation(Circumstances):
         segments: Running segments; of a plan: its target.
         carbon_weight: CLOVER's lambda in use.
         leaving: GPUs whose segments are to be moved, as (node, GPU UUID).
+        counted_eur_per_kwh: With `objective.kind: cost`, what a kWh costs with its carbon, by zone.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -72,6 +74,7 @@ class Observation(Circumstances):
     segments: frozenset[SegmentSpec]
     carbon_weight: float
     leaving: frozenset[tuple[str, str]] = frozenset()
+    counted_eur_per_kwh: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
@@ -90,6 +93,7 @@ class Observation(Circumstances):
             ),
             carbon_weight=now.objective.carbon_weight,
             leaving=frozenset((gpu.node, gpu.uuid) for gpu in now.leaving),
+            counted_eur_per_kwh=_counted(now),
             **{each.name: getattr(now, each.name) for each in fields(Circumstances)},
         )
 
@@ -122,6 +126,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
         *_dispersion(before, now),
         *_carbon(before, now, settings.intensity_change),
         *_accuracy_price(before, now, settings.intensity_change),
+        *_prices(before, now, settings.intensity_change),
     ]
     if not found:
         return None
@@ -357,6 +362,32 @@ def _accuracy_price(before: Observation, now: Observation, limit: float) -> Iter
         "gCO2e/million requests",
         limit,
     )
+
+
+def _counted(now: Snapshot) -> dict[str, float]:
+    objective = now.objective
+    if objective.kind != "cost":
+        return {}
+    return {
+        gpu.pool.zone: counted_eur_per_kwh(
+            gpu.pool.eur_per_kwh,
+            gpu.pool.intensity_gco2e_per_kwh,
+            objective.carbon_price_eur_per_t,
+        )
+        for gpu in now.all_gpus
+    }
+
+
+def _prices(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:
+    """Yield zones whose kWh has another cost; plans of other objectives know none."""
+    if before.counted_eur_per_kwh:
+        yield from _relative(
+            Kind.CARBON,
+            {f"a MWh in {zone}": 1e3 * eur for zone, eur in before.counted_eur_per_kwh.items()},
+            {f"a MWh in {zone}": 1e3 * eur for zone, eur in now.counted_eur_per_kwh.items()},
+            "EUR with its carbon",
+            limit,
+        )
 
 
 def _change(old: float, new: float) -> float:

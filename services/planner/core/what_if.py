@@ -13,7 +13,9 @@ from cinquefoil.planner.v1.records import AddedGpus, WhatIf
 from services.kit import config
 from services.kit.config import Objective
 from services.kit.errors import InvalidArgument
+from services.kit.segment import some_of
 from services.planner.core.decide import Snapshot, check_strategy
+from services.planner.core.energy_prices.course import wrong_price
 from services.planner.core.model import Gpu, Pool
 
 MAX_ADDED_GPUS = 100_000
@@ -25,6 +27,7 @@ def of_another_world(changes: WhatIf) -> bool:
         carbon_weight=changes.carbon_weight,
         accuracy_floor=changes.accuracy_floor,
         accuracy_mean=changes.accuracy_mean,
+        cost=changes.cost,
         goals=changes.goals,
         strategy=changes.strategy,
     )
@@ -59,6 +62,11 @@ def alter(
     )
     zones = known.keys() | {node.zone for node in nodes.values()}
     _check_numbers("intensity_gco2e_per_kwh", changes.intensity_gco2e_per_kwh, zones, "zone")
+    for zone, eur in changes.energy_price_eur_per_kwh.items():
+        if zone not in zones:
+            raise _wrong("energy_price_eur_per_kwh", f"no zone {zone!r}; there is {some_of(zones)}")
+        if problem := wrong_price(eur):
+            raise _wrong(f"energy_price_eur_per_kwh[{zone}]", problem)
     if changes.strategy:
         check_strategy("what_if.strategy", changes.strategy)
     intensity = {**known, **changes.intensity_gco2e_per_kwh}
@@ -76,22 +84,31 @@ def alter(
         objective=objective,
         strategy=strategy,
         accuracy_price=price_of(objective, strategy),
-        forecast=() if changes.intensity_gco2e_per_kwh else snapshot.forecast,
+        forecast=()
+        if changes.intensity_gco2e_per_kwh or changes.energy_price_eur_per_kwh
+        else snapshot.forecast,
     )
 
 
 def revised(objective: Objective, changes: WhatIf) -> Objective:
     """Return `objective` with the wishes of a what-if.
 
-    A mean accuracy ends with a weight of carbon, and with goals that do not count carbon.
+    A mean accuracy ends with a weight of carbon, and with goals that do not count carbon; costs do,
+    too, and with a mean accuracy. A mean accuracy ends with costs.
     """
     mean = objective.accuracy_mean and objective.accuracy_mean.model_dump()
     if changes.accuracy_mean is not None:
         mean = (
             {**(mean or {}), "at_least": changes.accuracy_mean} if changes.accuracy_mean else None
         )
+    cost: dict[str, object] = {}
     if changes.carbon_weight is not None or (changes.goals and not changes.goals.clover):
-        mean = None
+        mean, cost = None, {"kind": "clover"}
+    elif changes.cost is not None:
+        prices = asdict(changes.cost).items()
+        mean, cost = None, {"kind": "cost", **{k: each for k, each in prices if each is not None}}
+    elif changes.accuracy_mean:
+        cost = {"kind": "clover"}
     wishes = {
         "carbon_weight": changes.carbon_weight,
         "accuracy_floor": changes.accuracy_floor,
@@ -100,7 +117,7 @@ def revised(objective: Objective, changes: WhatIf) -> Objective:
     given = {name: value for name, value in wishes.items() if value is not None}
     try:
         kept = objective.model_dump(exclude_unset=True)
-        return Objective.model_validate({**kept, **given, "accuracy_mean": mean})
+        return Objective.model_validate({**kept, **given, **cost, "accuracy_mean": mean})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         message = first["msg"].removeprefix("Value error, ")
@@ -118,12 +135,20 @@ def _fleet(
     unknown = gone - {gpu.uuid for gpu in snapshot.gpus}
     if unknown:
         raise _wrong("without_gpus", f"the fleet has no GPU {min(unknown)!r}")
+    known = {gpu.pool.zone: gpu.pool.eur_per_kwh for gpu in snapshot.gpus}
+    eur_per_kwh = {**known, **changes.energy_price_eur_per_kwh}
     for gpu in snapshot.gpus:
         if gpu.uuid not in gone:
-            value = intensity[gpu.pool.zone]
-            yield replace(gpu, pool=replace(gpu.pool, intensity_gco2e_per_kwh=value))
+            zone = gpu.pool.zone
+            pool = replace(
+                gpu.pool,
+                intensity_gco2e_per_kwh=intensity[zone],
+                eur_per_kwh=eur_per_kwh[zone],
+            )
+            yield replace(gpu, pool=pool)
     for index, added in enumerate(changes.added_gpus):
         pool = _pool(f"added_gpus[{index}]", added, snapshot, nodes, intensity)
+        pool = replace(pool, eur_per_kwh=eur_per_kwh.get(pool.zone, 0.0))
         for number in range(1, added.count + 1):
             yield Gpu(f"added-{index + 1}-{number}", added.node, pool)
 

@@ -174,6 +174,31 @@ def test_a_mistake_is_one_sentence_with_its_line(
             "gmacs_per_item: 9.4e10",
             "gmacs_per_item: 9.4e+10 billions; if multiply-accumulates are meant, write 94",
         ),
+        (
+            "version: v1",
+            "version: v1\nsites: {s: {nodes: [node-0], power_budget_w: 12}}",
+            "sites.s.power_budget_w: 12 watts; if kilowatts are meant, write 12000",
+        ),
+        (
+            "version: v1",
+            "version: v1\nsites: {s: {nodes: [node-0], host_power_w: 90, power_budget_w: 100}}",
+            "below the 119 W that its nodes draw without work: nothing would be served there",
+        ),
+        (
+            "version: v1",
+            "version: v1\nsites: {s: {nodes: [node-0], power_budget_w: 5000}}",
+            "5000 W is never reached: its nodes draw at most 400 W",
+        ),
+        (
+            "version: v1",
+            "version: v1\ngrid: {prices: {US-CAL: {kind: static, eur_per_kwh: 9}}}",
+            "grid.prices.US-CAL.eur_per_kwh: 9 euros; if cents are meant, write 0.09",
+        ),
+        (
+            "  listen: 127.0.0.1:8462",
+            "  objective: {kind: cost, accuracy_value_eur: 1}",
+            "neither energy nor carbon has a price in US-CAL: give grid.prices",
+        ),
     ],
 )
 def test_a_value_that_is_allowed_and_unlikely_is_doubted(

@@ -90,6 +90,10 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """A server of grid events does not answer: those that are known hold to their end."""
     CONDITION_KIND_GRID_EVENT_REFUSED: _ConditionKind.ValueType  # 71
     """An event of a server of grid events is not followed: it is not as it should be."""
+    CONDITION_KIND_PRICE_UNKNOWN: _ConditionKind.ValueType  # 72
+    """The price of electricity in a zone is not known, or stands for that of an earlier day."""
+    CONDITION_KIND_CARBON_BUDGET_SHORT: _ConditionKind.ValueType  # 73
+    """A carbon budget cannot be kept, or is used up before its period ends."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """Kinds of conditions; docs/conditions.md has a row for each."""
@@ -161,6 +165,10 @@ CONDITION_KIND_GRID_SERVER_AWAY: ConditionKind.ValueType  # 70
 """A server of grid events does not answer: those that are known hold to their end."""
 CONDITION_KIND_GRID_EVENT_REFUSED: ConditionKind.ValueType  # 71
 """An event of a server of grid events is not followed: it is not as it should be."""
+CONDITION_KIND_PRICE_UNKNOWN: ConditionKind.ValueType  # 72
+"""The price of electricity in a zone is not known, or stands for that of an earlier day."""
+CONDITION_KIND_CARBON_BUDGET_SHORT: ConditionKind.ValueType  # 73
+"""A carbon budget cannot be kept, or is used up before its period ends."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

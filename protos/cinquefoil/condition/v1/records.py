@@ -74,6 +74,10 @@ class ConditionKind(IntEnum):
     GRID_SERVER_AWAY = 70
     # An event of a server of grid events is not followed: it is not as it should be.
     GRID_EVENT_REFUSED = 71
+    # The price of electricity in a zone is not known, or stands for that of an earlier day.
+    PRICE_UNKNOWN = 72
+    # A carbon budget cannot be kept, or is used up before its period ends.
+    CARBON_BUDGET_SHORT = 73
 
     @classmethod
     def _missing_(cls, value: object) -> "ConditionKind":

@@ -322,6 +322,26 @@ class PlanInputs(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class EnergyPriceEurPerKwhEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
@@ -333,6 +353,8 @@ class PlanInputs(_message.Message):
     DISPERSION_FIELD_NUMBER: _builtins.int
     ACCURACY_MEAN_FIELD_NUMBER: _builtins.int
     POWER_LIMIT_W_FIELD_NUMBER: _builtins.int
+    ENERGY_PRICE_EUR_PER_KWH_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda: weight of carbon against accuracy, 0..1."""
     accuracy_floor: _builtins.float
@@ -373,6 +395,14 @@ class PlanInputs(_message.Message):
     def power_limit_w(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Power budget in force by site, at the wall. Unit: watts."""
 
+    @_builtins.property
+    def energy_price_eur_per_kwh(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Price of electricity by zone. Unit: EUR per kWh."""
+
+    @_builtins.property
+    def cost(self) -> Global___CostObjective:
+        """What money buys, with `objective.kind: cost`. Unset: another kind, and carbon_weight counts."""
+
     def __init__(
         self,
         *,
@@ -387,21 +417,62 @@ class PlanInputs(_message.Message):
         dispersion: _abc.Mapping[_builtins.str, Global___Dispersion] | None = ...,
         accuracy_mean: Global___AccuracyMean | None = ...,
         power_limit_w: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        energy_price_eur_per_kwh: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        cost: Global___CostObjective | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_mean", b"accuracy_mean", "goals", b"goals"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_cost", b"_cost", "_goals", b"_goals", "accuracy_mean", b"accuracy_mean", "cost", b"cost", "goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "dispersion", b"dispersion", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "power_limit_w", b"power_limit_w", "staleness_s", b"staleness_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_cost", b"_cost", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "cost", b"cost", "demand_rps", b"demand_rps", "dispersion", b"dispersion", "energy_price_eur_per_kwh", b"energy_price_eur_per_kwh", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "power_limit_w", b"power_limit_w", "staleness_s", b"staleness_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_mean: _TypeAlias = _typing.Literal["accuracy_mean"]  # noqa: Y015
     _WhichOneofArgType__accuracy_mean: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean"]  # noqa: Y015
+    _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
+    _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
     _WhichOneofReturnType__goals: _TypeAlias = _typing.Literal["goals"]  # noqa: Y015
     _WhichOneofArgType__goals: _TypeAlias = _typing.Literal["_goals", b"_goals"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy_mean) -> _WhichOneofReturnType__accuracy_mean | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__goals) -> _WhichOneofReturnType__goals | None: ...
 
 Global___PlanInputs: _TypeAlias = PlanInputs  # noqa: Y015
+
+@_typing.final
+class CostObjective(_message.Message):
+    """The least cost in money: of energy, of its carbon, and of accuracy that is given up."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CARBON_PRICE_EUR_PER_T_FIELD_NUMBER: _builtins.int
+    ACCURACY_VALUE_EUR_FIELD_NUMBER: _builtins.int
+    carbon_price_eur_per_t: _builtins.float
+    """Price of emissions. Unset in a what-if: as it is. Unit: EUR per tonne of CO2e."""
+    accuracy_value_eur: _builtins.float
+    """Value of a percentage point of accuracy in a thousand requests. Unset in a what-if: as it is.
+    Unit: EUR.
+    """
+    def __init__(
+        self,
+        *,
+        carbon_price_eur_per_t: _builtins.float | None = ...,
+        accuracy_value_eur: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_value_eur", b"_accuracy_value_eur", "_carbon_price_eur_per_t", b"_carbon_price_eur_per_t", "accuracy_value_eur", b"accuracy_value_eur", "carbon_price_eur_per_t", b"carbon_price_eur_per_t"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_value_eur", b"_accuracy_value_eur", "_carbon_price_eur_per_t", b"_carbon_price_eur_per_t", "accuracy_value_eur", b"accuracy_value_eur", "carbon_price_eur_per_t", b"carbon_price_eur_per_t"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__accuracy_value_eur: _TypeAlias = _typing.Literal["accuracy_value_eur"]  # noqa: Y015
+    _WhichOneofArgType__accuracy_value_eur: _TypeAlias = _typing.Literal["_accuracy_value_eur", b"_accuracy_value_eur"]  # noqa: Y015
+    _WhichOneofReturnType__carbon_price_eur_per_t: _TypeAlias = _typing.Literal["carbon_price_eur_per_t"]  # noqa: Y015
+    _WhichOneofArgType__carbon_price_eur_per_t: _TypeAlias = _typing.Literal["_carbon_price_eur_per_t", b"_carbon_price_eur_per_t"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy_value_eur) -> _WhichOneofReturnType__accuracy_value_eur | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_price_eur_per_t) -> _WhichOneofReturnType__carbon_price_eur_per_t | None: ...
+
+Global___CostObjective: _TypeAlias = CostObjective  # noqa: Y015
 
 @_typing.final
 class AccuracyMean(_message.Message):
@@ -735,6 +806,7 @@ class Prediction(_message.Message):
     WANTED_GPUS_FIELD_NUMBER: _builtins.int
     ACTIVE_POWER_W_FIELD_NUMBER: _builtins.int
     SAVED_GCO2E_PER_H_FIELD_NUMBER: _builtins.int
+    COST_EUR_PER_H_FIELD_NUMBER: _builtins.int
     objective: _builtins.float
     """CLOVER's f (Eq. 3), in percentage points; higher is better."""
     power_w: _builtins.float
@@ -755,6 +827,10 @@ class Prediction(_message.Message):
     """
     active_power_w: _builtins.float
     """Of power_w: what requests draw beyond the idle power of the GPUs; it follows the load. Unit: W."""
+    cost_eur_per_h: _builtins.float
+    """Cost of the fleet's energy and, with `objective.kind: cost`, of its carbon. Absent: no price is
+    known. Unit: EUR per hour.
+    """
     @_builtins.property
     def accuracy(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Expected accuracy over all requests, in the models' unit, by model."""
@@ -806,13 +882,19 @@ class Prediction(_message.Message):
         wanted_gpus: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         active_power_w: _builtins.float = ...,
         saved_gco2e_per_h: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        cost_eur_per_h: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "gap", b"gap"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_eur_per_h", b"_cost_eur_per_h", "_gap", b"_gap", "cost_eur_per_h", b"cost_eur_per_h", "gap", b"gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "active_power_w", b"active_power_w", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "empty_nodes", b"empty_nodes", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "saved_gco2e_per_h", b"saved_gco2e_per_h", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps", "wanted_gpus", b"wanted_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_eur_per_h", b"_cost_eur_per_h", "_gap", b"_gap", "accuracy", b"accuracy", "active_power_w", b"active_power_w", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "cost_eur_per_h", b"cost_eur_per_h", "empty_nodes", b"empty_nodes", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "saved_gco2e_per_h", b"saved_gco2e_per_h", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps", "wanted_gpus", b"wanted_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cost_eur_per_h: _TypeAlias = _typing.Literal["cost_eur_per_h"]  # noqa: Y015
+    _WhichOneofArgType__cost_eur_per_h: _TypeAlias = _typing.Literal["_cost_eur_per_h", b"_cost_eur_per_h"]  # noqa: Y015
     _WhichOneofReturnType__gap: _TypeAlias = _typing.Literal["gap"]  # noqa: Y015
     _WhichOneofArgType__gap: _TypeAlias = _typing.Literal["_gap", b"_gap"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_eur_per_h) -> _WhichOneofReturnType__cost_eur_per_h | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__gap) -> _WhichOneofReturnType__gap | None: ...
 
 Global___Prediction: _TypeAlias = Prediction  # noqa: Y015

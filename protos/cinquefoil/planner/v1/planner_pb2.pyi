@@ -450,6 +450,26 @@ class WhatIf(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class EnergyPriceEurPerKwhEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     CARBON_WEIGHT_FIELD_NUMBER: _builtins.int
@@ -460,6 +480,8 @@ class WhatIf(_message.Message):
     ADDED_GPUS_FIELD_NUMBER: _builtins.int
     ACCURACY_MEAN_FIELD_NUMBER: _builtins.int
     WAITING_WITHIN_FIELD_NUMBER: _builtins.int
+    ENERGY_PRICE_EUR_PER_KWH_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda, 0..1."""
     accuracy_floor: _builtins.float
@@ -495,6 +517,14 @@ class WhatIf(_message.Message):
     def waiting_within(self) -> _duration_pb2.Duration:
         """Time from now within which all that waits is due, unless it is due earlier. Unset: as it is."""
 
+    @_builtins.property
+    def energy_price_eur_per_kwh(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Price of electricity by zone. Unit: EUR per kWh."""
+
+    @_builtins.property
+    def cost(self) -> _plan_pb2.CostObjective:
+        """What money buys: the objective is then the least cost."""
+
     def __init__(
         self,
         *,
@@ -508,10 +538,12 @@ class WhatIf(_message.Message):
         added_gpus: _abc.Iterable[Global___AddedGpus] | None = ...,
         accuracy_mean: _builtins.float | None = ...,
         waiting_within: _duration_pb2.Duration | None = ...,
+        energy_price_eur_per_kwh: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        cost: _plan_pb2.CostObjective | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "goals", b"goals", "waiting_within", b"waiting_within"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_cost", b"_cost", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "cost", b"cost", "goals", b"goals", "waiting_within", b"waiting_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "waiting_within", b"waiting_within", "without_gpus", b"without_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_cost", b"_cost", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "cost", b"cost", "demand_rps", b"demand_rps", "energy_price_eur_per_kwh", b"energy_price_eur_per_kwh", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "waiting_within", b"waiting_within", "without_gpus", b"without_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_floor: _TypeAlias = _typing.Literal["accuracy_floor"]  # noqa: Y015
     _WhichOneofArgType__accuracy_floor: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor"]  # noqa: Y015
@@ -519,6 +551,8 @@ class WhatIf(_message.Message):
     _WhichOneofArgType__accuracy_mean: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean"]  # noqa: Y015
     _WhichOneofReturnType__carbon_weight: _TypeAlias = _typing.Literal["carbon_weight"]  # noqa: Y015
     _WhichOneofArgType__carbon_weight: _TypeAlias = _typing.Literal["_carbon_weight", b"_carbon_weight"]  # noqa: Y015
+    _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
+    _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
     _WhichOneofReturnType__goals: _TypeAlias = _typing.Literal["goals"]  # noqa: Y015
     _WhichOneofArgType__goals: _TypeAlias = _typing.Literal["_goals", b"_goals"]  # noqa: Y015
     @_typing.overload
@@ -527,6 +561,8 @@ class WhatIf(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy_mean) -> _WhichOneofReturnType__accuracy_mean | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_weight) -> _WhichOneofReturnType__carbon_weight | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__goals) -> _WhichOneofReturnType__goals | None: ...
 

@@ -259,6 +259,21 @@ class AccuracyMean:
     price_gco2e: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class CostObjective:
+    """The least cost in money: of energy, of its carbon, and of accuracy that is given up.
+
+    Attributes:
+        carbon_price_eur_per_t: Price of emissions. Unset in a what-if: as it is. Unit: EUR per
+            tonne of CO2e.
+        accuracy_value_eur: Value of a percentage point of accuracy in a thousand requests. Unset in
+            a what-if: as it is. Unit: EUR.
+    """
+
+    carbon_price_eur_per_t: float | None = None
+    accuracy_value_eur: float | None = None
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class LoadForecast:
     """The largest load expected within the next interval. Unit: requests per second.
@@ -307,6 +322,9 @@ class PlanInputs:
         accuracy_mean: Mean accuracy to be kept over a period. Unset: none, and carbon_weight
             counts.
         power_limit_w: Power budget in force by site, at the wall. Unit: watts.
+        energy_price_eur_per_kwh: Price of electricity by zone. Unit: EUR per kWh.
+        cost: What money buys, with `objective.kind: cost`. Unset: another kind, and carbon_weight
+            counts.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float] = field(default_factory=dict)
@@ -320,6 +338,8 @@ class PlanInputs:
     dispersion: Mapping[str, Dispersion] = field(default_factory=dict)
     accuracy_mean: AccuracyMean | None = None
     power_limit_w: Mapping[str, float] = field(default_factory=dict)
+    energy_price_eur_per_kwh: Mapping[str, float] = field(default_factory=dict)
+    cost: CostObjective | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +392,8 @@ class Prediction:
         saved_gco2e_per_h: Emissions less than BASE's for the same load on the same GPUs, all in
             use, by what saves them: "place", "variant", "slice", "clocks", "consolidation"; one
             after the other, so that they add up. Negative: they cost. Unit: gCO2e per hour.
+        cost_eur_per_h: Cost of the fleet's energy and, with `objective.kind: cost`, of its carbon.
+            Absent: no price is known. Unit: EUR per hour.
     """
 
     objective: float = 0.0
@@ -389,6 +411,7 @@ class Prediction:
     wanted_gpus: Mapping[str, int] = field(default_factory=dict)
     active_power_w: float = 0.0
     saved_gco2e_per_h: Mapping[str, float] = field(default_factory=dict)
+    cost_eur_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1062,6 +1085,8 @@ class WhatIf:
             With a carbon_weight none is kept.
         waiting_within: Time from now within which all that waits is due, unless it is due earlier.
             Unset: as it is.
+        energy_price_eur_per_kwh: Price of electricity by zone. Unit: EUR per kWh.
+        cost: What money buys: the objective is then the least cost.
     """
 
     demand_rps: Mapping[str, float] = field(default_factory=dict)
@@ -1074,6 +1099,8 @@ class WhatIf:
     added_gpus: tuple[AddedGpus, ...] = ()
     accuracy_mean: float | None = None
     waiting_within: timedelta = timedelta()
+    energy_price_eur_per_kwh: Mapping[str, float] = field(default_factory=dict)
+    cost: CostObjective | None = None
 
 
 @dataclass(frozen=True, slots=True)

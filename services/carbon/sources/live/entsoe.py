@@ -7,19 +7,17 @@ The intensity is that of generation within the zone, without imports.
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from io import BytesIO
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import iterparse
 
 from services.carbon.core.sources.feed import FailureKind, Reading, SourceFailed
 from services.carbon.core.sources.generation import Generation, intensities
 from services.carbon.sources.live.error_text import MAX_CHARACTERS, reasons, without
 from services.carbon.sources.live.provider import HOUR, HttpProvider, Request, first_needed
 from services.kit.config.carbon_sources import EntsoeSource
+from services.kit.xml_bounds import root_of, text_at
 
-_MOST_DEEP = 32  # elements within one another: a document has seven
 _OVERLAP = timedelta(hours=6)  # late types and revisions come within it
 _RESOLUTIONS = {
     "PT5M": timedelta(minutes=5),
@@ -62,7 +60,7 @@ class Entsoe(HttpProvider[EntsoeSource]):
             SourceFailed: The body has no generation, or is something else.
         """
         try:
-            root = _root(body)
+            root = root_of(body)
         except (ParseError, DefusedXmlException, ValueError) as error:
             raise SourceFailed("garbled", f"{self.name}: its answer is not XML: {error}") from None
         document = root.tag.rpartition("}")[2]
@@ -79,32 +77,11 @@ class Entsoe(HttpProvider[EntsoeSource]):
             raise SourceFailed("garbled", what) from None
 
 
-def _root(body: bytes) -> Element:
-    """Return a document's root.
-
-    Raises:
-        ParseError, ValueError: It is not XML, or has too many elements within one another.
-        DefusedXmlException: It declares entities.
-    """
-    opened: list[Element] = []
-    root = None
-    for event, element in iterparse(BytesIO(body), events=("start", "end")):
-        if event == "end":
-            root = opened.pop()
-            continue
-        opened.append(element)
-        if len(opened) > _MOST_DEEP:
-            raise ValueError(f"more than {_MOST_DEEP} elements within one another")
-    if root is None:
-        raise ParseError("it is empty")
-    return root
-
-
 def _generated(root: Element) -> Iterator[Generation]:
     for series in root.iterfind("{*}TimeSeries"):
-        if _text(series, "inBiddingZone_Domain.mRID"):  # else it is consumption
-            kind = _text(series, "MktPSRType/psrType")
-            holds = _text(series, "curveType") == _VARIABLE_BLOCKS
+        if text_at(series, "inBiddingZone_Domain.mRID"):  # else it is consumption
+            kind = text_at(series, "MktPSRType/psrType")
+            holds = text_at(series, "curveType") == _VARIABLE_BLOCKS
             for period in series.iterfind("{*}Period"):
                 yield from _points(period, kind, holds=holds)
 
@@ -117,13 +94,13 @@ def _points(period: Element, kind: str, *, holds: bool) -> Iterator[Generation]:
         kind: Production type.
         holds: A position that is left out repeats the one before; else its value is not known.
     """
-    step = _RESOLUTIONS[_text(period, "resolution")]
+    step = _RESOLUTIONS[text_at(period, "resolution")]
     start, end = (
-        datetime.fromisoformat(_text(period, f"timeInterval/{edge}")).astimezone(UTC)
+        datetime.fromisoformat(text_at(period, f"timeInterval/{edge}")).astimezone(UTC)
         for edge in ("start", "end")
     )
     given = {
-        int(_text(point, "position")): float(_text(point, "quantity"))
+        int(text_at(point, "position")): float(text_at(point, "quantity"))
         for point in period.iterfind("{*}Point")
     }
     power_mw = math.nan
@@ -131,11 +108,6 @@ def _points(period: Element, kind: str, *, holds: bool) -> Iterator[Generation]:
         power_mw = given.get(position, power_mw if holds else math.nan)
         if math.isfinite(power_mw):
             yield Generation(kind, start + (position - 1) * step, step, power_mw)
-
-
-def _text(element: Element, path: str) -> str:
-    """Return the text of the first element at `path`, in any namespace; empty without one."""
-    return (element.findtext("/".join(f"{{*}}{name}" for name in path.split("/"))) or "").strip()
 
 
 def _hour(when: datetime) -> str:

@@ -16,6 +16,7 @@ from services.planner.core.accuracy_mean.control import AccuracyControl, Usual, 
 from services.planner.core.accuracy_mean.ledger import AccuracyLedger
 from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
+from services.planner.core.energy_prices.course import EnergyPrices, PriceStep
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.boot_times import BootTimes
@@ -47,6 +48,11 @@ from services.planner.core.waiting.singles import Singles
 _GRID_AWAITED_S: Final = 5.0
 """Time after the first node joined in which the intensity of a zone is awaited that was never
 known: the carbon service may still be starting."""
+
+_PLAN_AHEAD_S: Final = 60.0
+"""Time that a plan is made before a power budget begins, beside that of its servers' starts, s."""
+
+_MOST_AHEAD_S: Final = 1800.0
 
 _PRICED_WEIGHT: Final = 0.5
 """Weight of carbon where accuracy has a price in carbon: any would lead to the same plan."""
@@ -89,6 +95,7 @@ class ClusterState:
         singles: Waiting requests that are of no batch, from the routers' reports.
         due_rps: Load that stands for the replicas that waiting work needs, by model, req/s.
         power: Power budgets of sites, in time.
+        prices: Electricity prices, in time.
         before_intensity: Called before intensities change, to book energy at the old ones.
         of_nodes: Conditions of the nodes, and their zones, at a revision of the fleet.
     """
@@ -123,6 +130,7 @@ class ClusterState:
         default_factory=lambda: AccuracyControl(AccuracyLedger(period_h(None)))
     )
     power: PowerBudgets = field(default_factory=PowerBudgets)
+    prices: EnergyPrices = field(default_factory=EnergyPrices)
     carbon_away: bool = False
     grid: GridOutlook = field(default_factory=GridOutlook)
     singles: Singles = field(default_factory=Singles)
@@ -186,6 +194,13 @@ class ClusterState:
                 deployment.carbon.replay.speedup, OUTLOOK_S if deployment.batch else 0.0
             ),
             power=PowerBudgets(deployment.sites),
+            prices=EnergyPrices(
+                {
+                    zone: (PriceStep(0.0, math.inf, each.eur_per_kwh),)
+                    for zone, each in deployment.grid.prices.items()
+                    if each.kind == "static"
+                }
+            ),
             accuracy=AccuracyControl(
                 AccuracyLedger(period_h(None), speedup=deployment.carbon.replay.speedup)
             ),
@@ -293,10 +308,10 @@ class ClusterState:
     ) -> None:
         """Change the given parts of the objective; `principal`: the operator, or "".
 
-        A weight of carbon takes the place of a mean accuracy.
+        A weight of carbon takes the place of a mean accuracy, and of costs.
         """
         if carbon_weight is not None:
-            update = {"carbon_weight": carbon_weight, "accuracy_mean": None}
+            update = {"carbon_weight": carbon_weight, "accuracy_mean": None, "kind": "clover"}
             self.objective = self.objective.model_copy(update=update)
             self.accuracy.configure(None)
             self.fixed = fixed_inputs(self.deployed, self.settings, self.objective)
@@ -375,6 +390,14 @@ class ClusterState:
         if self.power.set_events(events):
             self.changed.notify()
 
+    def power_ahead(self) -> timedelta:
+        """Return how long before a power budget begins plans keep it.
+
+        A plan takes a search, and a rollout that may start servers.
+        """
+        boot_s = max((self.boots.longest_s(model.name) for model in self.models), default=0.0)
+        return timedelta(seconds=min(_PLAN_AHEAD_S + boot_s, _MOST_AHEAD_S))
+
     def need_more(self, models: Iterable[str], why: str) -> None:
         """Record that an agent's GPU cannot serve these models any faster."""
         self.level.need_more(models, why)
@@ -424,7 +447,8 @@ class ClusterState:
             self.fleet.unsettled_s(now_s) or math.inf,
             self._grid_awaited_s(now_s) or math.inf,
             self.demand.unused_s(),
-            self.power.changes_s(self.clock.now()),
+            self.power.changes_s(self.clock.now(), self.power_ahead()),
+            self.prices.changes_s(self._now_s()),
             self.signal.settles_s(now_s),
         )
 
@@ -445,6 +469,7 @@ class ClusterState:
         if self.fleet.unsettled_s(now_s) > 0 or any(node.zone not in known for node in nodes):
             return None
         self.fleet.avoided = self.unreached.avoided(now_s)
+        self.fleet.eur_per_kwh = self.prices.now(self._now_s())
         gpus = self.fleet.gpus(known, now_s)
         if not gpus:
             return None
@@ -461,8 +486,10 @@ class ClusterState:
         borne = self.level.bears(now_s)
         served = tuple(model for model in models if demand_rps[model.name])
         leaving = self.fleet.leaving(known, now_s)
-        limits = SiteLimits(self.power, self.fleet, gpus, self.clock.now(), now_s)
-        sites = limits.at(limits.now)
+        limits = SiteLimits(
+            self.power, self.fleet, gpus, self.clock.now(), now_s, self.power_ahead()
+        )
+        sites = limits.present
         return Snapshot(
             gpus=gpus,
             leaving=leaving,
@@ -481,7 +508,9 @@ class ClusterState:
             shares=shares,
             objective=self._objective(now_s),
             strategy=self.strategy,
-            forecast=limits.along(self._forecast({node.zone for node in nodes}), self.grid.speedup),
+            forecast=limits.along(
+                self._priced(self._forecast({node.zone for node in nodes})), self.grid.speedup
+            ),
             blocked=blocked,
             late=() if borne else self.level.late(),
             inaccurate=() if borne else self.level.inaccurate(self.objective.accuracy_floor),
@@ -566,17 +595,36 @@ class ClusterState:
     def _accuracy_price(self) -> Mapping[str, float]:
         if self.strategy not in BY_OBJECTIVE:
             return {}
+        if self.objective.kind == "cost":
+            return self.accuracy_price_of(self.objective, self.strategy)
         return self.accuracy.prices(self._now_s(), self.forecast)
 
     def accuracy_price_of(self, objective: Objective, strategy: str) -> Mapping[str, float]:
         """Return the price of accuracy under another objective or strategy, by model, gCO2e."""
-        mean = objective.accuracy_mean
+        mean, value = objective.accuracy_mean, objective.accuracy_price_gco2e
+        if value is not None and strategy in BY_OBJECTIVE:
+            return {model.name: value for model in self.models}
         if mean is None or strategy not in BY_OBJECTIVE:
             return {}
         return self.accuracy.prices_for(mean.at_least, self._now_s(), self.forecast)
 
     def _now_s(self) -> float:
         return self.clock.now().timestamp()
+
+    def _priced(self, periods: tuple[Period, ...]) -> tuple[Period, ...]:
+        """Return the coming periods with the prices that are known for each."""
+        if not self.prices.courses:
+            return periods
+        at_s, speedup = self._now_s(), self.grid.speedup
+        zones = self.fleet.eur_per_kwh.keys()
+        found: list[Period] = []
+        for period in periods:
+            end_s = at_s + period.length_s / speedup
+            mean = self.prices.mean(at_s, end_s) if found else self.fleet.eur_per_kwh
+            prices = {zone: mean.get(zone, self.fleet.eur_per_kwh[zone]) for zone in zones}
+            found.append(replace(period, eur_per_kwh=prices))
+            at_s = end_s
+        return tuple(found)
 
     def _forecast(self, zones: set[str]) -> tuple[Period, ...]:
         """Return the coming periods for which the intensity of every zone is forecast."""

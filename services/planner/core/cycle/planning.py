@@ -127,11 +127,10 @@ class Planning:
         self._must_hold(plan, now)
         wished = replace(now, strategy=plan.strategy)
         if not plan.version:
-            mean = plan.inputs.accuracy_mean
+            mean, objective = plan.inputs.accuracy_mean, _objective_of(plan, now.objective)
+            price = self._state.accuracy_price_of(objective, plan.strategy)
             wished = replace(
-                wished,
-                objective=_objective_of(plan, now.objective),
-                accuracy_price=mean.price_gco2e if mean else {},
+                wished, objective=objective, accuracy_price=mean.price_gco2e if mean else price
             )
         models = self._state.models
 
@@ -206,9 +205,10 @@ def _objective_of(plan: Plan, objective: Objective) -> Objective:
     inputs = plan.inputs
     mean = inputs.accuracy_mean
     wishes = WhatIf(
-        carbon_weight=None if mean else inputs.carbon_weight,
+        carbon_weight=None if mean or inputs.cost else inputs.carbon_weight,
         accuracy_floor=inputs.accuracy_floor,
         goals=inputs.goals,
         accuracy_mean=mean.at_least if mean else None,
+        cost=inputs.cost,
     )
     return revised(objective, wishes)

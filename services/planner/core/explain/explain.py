@@ -286,6 +286,16 @@ def _accuracy_over_time(problem: Problem) -> Iterator[str]:
     """Yield the mean accuracy that is kept, and what a point of it is worth now."""
     objective, prices_gco2e = problem.objective, problem.accuracy_price
     mean = objective.accuracy_mean
+    if objective.kind == "cost":
+        kwh = [
+            f"{pool.eur_per_kwh:.4g} EUR and {pool.intensity_gco2e_per_kwh:.0f} gCO2e in {zone}"
+            for zone, pool in {pool.zone: pool for pool in problem.pools}.items()
+        ]
+        yield (
+            f"It costs the least: a kWh is {', '.join(kwh[:_MAX_MODELS])}, a tonne of CO2e "
+            f"{objective.carbon_price_eur_per_t:g} EUR, and a point of accuracy in a thousand "
+            f"requests is worth {objective.accuracy_value_eur:g} EUR."
+        )
     if mean is None:
         return
     if not prices_gco2e:

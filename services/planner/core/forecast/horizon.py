@@ -214,11 +214,12 @@ def _seen(problem: Problem, pools: Mapping[Pool, Pool], period: Period) -> Probl
 
 
 def _pools(problem: Problem, period: Period) -> dict[Pool, Pool]:
-    there = period.intensity_gco2e_per_kwh
+    there, eur_per_kwh = period.intensity_gco2e_per_kwh, period.eur_per_kwh
     return {
         pool: replace(
             pool,
             intensity_gco2e_per_kwh=there.get(pool.zone, pool.intensity_gco2e_per_kwh),
+            eur_per_kwh=eur_per_kwh.get(pool.zone, pool.eur_per_kwh),
         )
         for pool in problem.pools
     }

@@ -31,7 +31,8 @@ def reduced(forecast: Sequence[Period], most: int) -> Scenarios:
     period is close enough in every zone, and has the same power budgets.
 
     Args:
-        forecast: At least one period, the current one first; all with the same zones.
+        forecast: At least one period, the current one first; all with the same zones and prices of
+            the same zones.
         most: Largest number of scenarios, >= 1.
     """
     tolerance = 0.0
@@ -46,6 +47,7 @@ def reduced(forecast: Sequence[Period], most: int) -> Scenarios:
         sum(period.length_s for period in members[0]),
         forecast[0].intensity_gco2e_per_kwh,
         forecast[0].sites,
+        forecast[0].eur_per_kwh,
     )
     return Scenarios((present, *map(_together, members[1:])), order)
 
@@ -63,10 +65,15 @@ def _scenario(leaders: Sequence[Period], period: Period, tolerance: float) -> in
 
 
 def _near(one: Period, other: Period, tolerance: float) -> bool:
-    ours, theirs = one.intensity_gco2e_per_kwh, other.intensity_gco2e_per_kwh
+    figures = [
+        (one.intensity_gco2e_per_kwh, other.intensity_gco2e_per_kwh),
+        (one.eur_per_kwh, other.eur_per_kwh),
+    ]
     same_budgets = one.sites == other.sites or tolerance > 1  # there may be too many of them
     return same_budgets and all(
-        abs(ours[zone] - theirs[zone]) <= tolerance * max(ours[zone], theirs[zone]) for zone in ours
+        abs(ours[zone] - theirs[zone]) <= tolerance * max(abs(ours[zone]), abs(theirs[zone]))
+        for ours, theirs in figures
+        for zone in ours
     )
 
 
@@ -79,6 +86,10 @@ def _together(periods: Sequence[Period]) -> Period:
             for zone in periods[0].intensity_gco2e_per_kwh
         },
         periods[0].sites,
+        {
+            zone: _mean([(p.length_s, p.eur_per_kwh[zone]) for p in periods])
+            for zone in periods[0].eur_per_kwh
+        },
     )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from cinquefoil.planner.v1.records import GridEvent
+from services.planner.core.energy_prices.course import PriceStep, wrong_price
 
 MAX_INTERVALS: Final = 512
 """Most intervals of an event that are read."""
@@ -25,6 +26,7 @@ _DURATION: Final = re.compile(
 )
 _DURATION_S: Final = (31_557_600, 2_629_800, 604_800, 86_400, 3600, 60, 1)
 _WATTS: Final[Mapping[str, float]] = {"W": 1.0, "KW": 1e3, "MW": 1e6}
+_KWH: Final[Mapping[str, float]] = {"KWH": 1.0, "MWH": 1e3}
 _NOW: Final = "0001-01-01"
 """A start that the standard reserves for "as soon as it is read"."""
 
@@ -49,10 +51,10 @@ class Reader:
     ven_name: str
     emergency_level: int
 
-    def orders(
+    def read(
         self, event: object, units: Mapping[str, str], first_seen: datetime
-    ) -> Iterator[GridEvent]:
-        """Yield the limits of an event: one for each interval that has one.
+    ) -> tuple[list[GridEvent], list[PriceStep]]:
+        """Return the limits and prices of an event: one for each interval that has one.
 
         Args:
             event: The event's JSON object, as it came.
@@ -67,10 +69,12 @@ class Reader:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise Unreadable("id: must be 1..128 letters, digits, _ or -")
         if not self._concerns(found.get("targets")):
-            return
+            return [], []
         units = {**units, **units_of(found.get("payloadDescriptors"))}
         priority = found.get("priority")
         at, each_s = _period(found.get("intervalPeriod"), first_seen, name)
+        orders: list[GridEvent] = []
+        prices: list[PriceStep] = []
         for n, interval in enumerate(_list(found.get("intervals"), "intervals")):
             given = _object(interval, f"intervals[{n}]")
             if given.get("intervalPeriod") is not None:
@@ -80,17 +84,23 @@ class Reader:
             if at is None or length_s is None:
                 raise Unreadable(f"intervals[{n}].intervalPeriod: start and duration are required")
             end = _later(at, length_s)
-            limit = self._limit(_list(given.get("payloads"), "payloads"), units)
+            payloads = _list(given.get("payloads"), "payloads")
+            if (price := _price(payloads, units)) is not None:
+                prices.append(PriceStep(at.timestamp(), end.timestamp(), price))
+            limit = self._limit(payloads, units)
             if limit is not None:
-                yield GridEvent(
-                    event_id=f"{self.server}.{name}.{n}",
-                    site=self.site,
-                    start=at,
-                    end=end,
-                    priority=priority if type(priority) is int and 0 <= priority < 2**32 else 0,
-                    **limit,
+                orders.append(
+                    GridEvent(
+                        event_id=f"{self.server}.{name}.{n}",
+                        site=self.site,
+                        start=at,
+                        end=end,
+                        priority=priority if type(priority) is int and 0 <= priority < 2**32 else 0,
+                        **limit,
+                    )
                 )
             at = end
+        return orders, prices
 
     def _concerns(self, targets: object) -> bool:
         """Return whether an event is for this client: a server may show those of others, too."""
@@ -135,12 +145,36 @@ def leading(events: Sequence[object], most: int) -> Sequence[object]:
     return events
 
 
+def _price(payloads: Sequence[object], units: Mapping[str, str]) -> float | None:
+    """Return the price of an interval, EUR/kWh; None: it has none."""
+    for payload in payloads:
+        given = _object(payload, "payloads")
+        if given.get("type") != "PRICE":
+            continue
+        unit = units.get("PRICE", "KWH")
+        if unit not in _KWH:
+            raise Unreadable(f"PRICE: units must be KWH or MWH, got {unit[:20]!r}")
+        currency = units.get("PRICE currency", "EUR")
+        if currency != "EUR":
+            raise Unreadable(f"PRICE: currency must be EUR, got {currency[:20]!r}")
+        price = _number(_list(given.get("values"), "values"), "PRICE") / _KWH[unit]
+        if problem := wrong_price(price):
+            raise Unreadable(f"PRICE: {problem}")
+        return price
+    return None
+
+
 def units_of(descriptors: object) -> dict[str, str]:
-    """Return the unit of each type of payload, of an event's or a program's descriptors."""
+    """Return the unit of each type of payload, of an event's or a program's descriptors.
+
+    Currencies are beside them, as "PRICE currency".
+    """
     found = {}
     for each in descriptors[:64] if isinstance(descriptors, list) else ():
         if isinstance(each, dict) and isinstance(each.get("units"), str):
             found[str(each.get("payloadType"))] = each["units"].upper()
+        if isinstance(each, dict) and isinstance(each.get("currency"), str):
+            found[f"{each.get('payloadType')} currency"] = each["currency"].upper()
     return found
 
 

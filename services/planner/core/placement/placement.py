@@ -81,7 +81,7 @@ def _most_gpus(objective: Objective, pool: Pool, fewest: int, owned: int, in_use
     goals = objective.goals
     if objective.park_idle_gpus or goals.fewest_gpus > 0:
         return fewest
-    saves = goals.clover * objective.carbon_weight * pool.type.use_power_w > 0
+    saves = goals.clover * objective.weight_of_carbon * pool.type.use_power_w > 0
     return max(fewest, in_use) if saves else owned
 
 

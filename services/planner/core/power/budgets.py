@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from services.kit.config import Site
@@ -88,10 +88,13 @@ class PowerBudgets:
                 found[each.site] = each
         return found
 
-    def changes_s(self, now: datetime) -> float:
-        """Return the time until a budget begins or ends, s; infinite: none does."""
-        times = (at for each in self.events for at in (each.start, each.end) if at > now)
-        return min(((at - now).total_seconds() for at in times if at != _END), default=math.inf)
+    def changes_s(self, now: datetime, ahead: timedelta = timedelta()) -> float:
+        """Return the time until `in_force(now, now + ahead)` may change, s; infinite: never."""
+        bounds = (at for each in self.events for at in (each.start, each.end))
+        found = ((at - now).total_seconds() for at in bounds if at not in {_BEGINNING, _END})
+        ahead_s = ahead.total_seconds()
+        times_s = (at_s - early_s for at_s in found for early_s in (0.0, ahead_s))
+        return min((at_s for at_s in times_s if at_s > 0), default=math.inf)
 
     def _lasting(self) -> Iterable[PowerBudget]:
         for name, site in self.sites.items():

@@ -22,6 +22,8 @@ class SiteLimits:
         gpus: GPUs of the plan.
         now: Time, UTC.
         now_s: Monotonic time, s.
+        ahead: Time ahead in which budgets count for the plan of now: it is to be in force before
+            they are.
     """
 
     budgets: PowerBudgets
@@ -29,6 +31,12 @@ class SiteLimits:
     gpus: Sequence[Gpu]
     now: datetime
     now_s: float
+    ahead: timedelta = timedelta()
+
+    @property
+    def present(self) -> tuple[SiteLimit, ...]:
+        """Limits of the plan of now."""
+        return self.at(self.now, self.now + self.ahead)
 
     def at(self, start: datetime, end: datetime | None = None) -> tuple[SiteLimit, ...]:
         """Return the limits at a time, or the strictest until `end`, by the sites' names."""
@@ -61,7 +69,7 @@ class SiteLimits:
         if not self.budgets.events or len(periods) < 2:
             return periods
         at = self.now
-        found = [replace(periods[0], sites=self.at(at))]
+        found = [replace(periods[0], sites=self.present)]
         for before, period in pairwise(periods):
             at += timedelta(seconds=before.length_s / speedup)
             end = at + timedelta(seconds=period.length_s / speedup)

@@ -19,7 +19,8 @@ With one model and all load served, CLOVER's are its equations. For several mode
 
 so that all but LC is linear in loads, segments and GPUs, and a refused request is worth nothing.
 Where a model's accuracy has a price (`Problem.accuracy_price`), its part of dAccuracy is the carbon
-that its points are worth, weighed like emissions.
+that its points are worth, weighed like emissions. With `objective.kind: cost` emissions are money:
+the cost of energy and carbon, as grams at a fixed rate.
 """
 
 import math
@@ -107,7 +108,7 @@ class Prices:
     @property
     def energy_matters(self) -> bool:
         """Energy can make a difference."""
-        return self.fewest_only or self.goals.clover * self.problem.objective.carbon_weight > 0
+        return self.fewest_only or self.goals.clover * self.problem.objective.weight_of_carbon > 0
 
     def usable_rps(self, kind: SegmentKind) -> float:
         """Return the most load that one segment of a kind may take of its model's demand, req/s."""
@@ -122,9 +123,17 @@ class Prices:
             + weights.infadapter * goals["infadapter"]
         )
 
+    def counted_gco2e(self, pool: Pool, energy_j: float) -> float:
+        """Return what the objective counts for energy: its carbon, or its cost as grams."""
+        objective = self.problem.objective
+        if objective.kind != "cost":
+            return pool.carbon_gco2e(energy_j)
+        cost_eur = pool.cost_eur(energy_j, objective.carbon_price_eur_per_t)
+        return max(0.0, cost_eur) / objective.eur_per_counted_gram
+
     def carbon_points(self, gco2e_per_s: float) -> float:
         """Return the price of emissions in CLOVER's f."""
-        weight = self.problem.objective.carbon_weight
+        weight = self.problem.objective.weight_of_carbon
         baseline_gco2e_per_s = sum(self.baseline_gco2e_per_s.values())
         return 100.0 * weight * gco2e_per_s / baseline_gco2e_per_s if self.models else 0.0
 
@@ -134,7 +143,7 @@ class Prices:
         A pipeline's accuracy counts at its first stage; later stages only emit.
         """
         model = self.models[kind.model]
-        emitted = kind.pool.carbon_gco2e(kind.energy_j) * model.demand_rps
+        emitted = self.counted_gco2e(kind.pool, kind.energy_j) * model.demand_rps
         if kind.stage.index:
             return -self.carbon_points(emitted)
         saved = self.carbon_points(self.baseline_gco2e_per_s[kind.model] - emitted)
@@ -142,7 +151,7 @@ class Prices:
         price_gco2e = self.problem.accuracy_price.get(kind.model)
         if price_gco2e is not None:
             return saved + self.carbon_points(100.0 * price_gco2e * lost * model.demand_rps)
-        weight = 1.0 - self.problem.objective.carbon_weight
+        weight = 1.0 - self.problem.objective.weight_of_carbon
         return saved + 100.0 * weight * lost * model.demand_rps / self.demand_rps
 
     def accuracy_share(self, kind: SegmentKind) -> float:
@@ -168,11 +177,14 @@ class Prices:
         """
         idle_w = pool.type.idle_power_w + self.host_idle_w.get(pool, 0.0)
         embodied = self.problem.embodied_gco2e_per_s.get(pool.type.name, 0.0)
-        return self.carbon_points(pool.carbon_gco2e(idle_w) + embodied)
+        objective = self.problem.objective
+        if objective.kind == "cost":
+            embodied *= 1e-6 * objective.carbon_price_eur_per_t / objective.eur_per_counted_gram
+        return self.carbon_points(self.counted_gco2e(pool, idle_w) + embodied)
 
     def use_points(self, pool: Pool) -> float:
         """Return the price in CLOVER's f of a GPU's additional power once it has segments."""
-        return self.carbon_points(pool.carbon_gco2e(pool.type.use_power_w))
+        return self.carbon_points(self.counted_gco2e(pool, pool.type.use_power_w))
 
     def gpu_points(self, pool: Pool) -> float:
         """Return the price of one more GPU in use."""

@@ -87,6 +87,7 @@ def score(
             model.overload_weight * unserved_rps[name] for name, model in known.models.items()
         ),
         site_w=power_w,
+        cost_eur_per_h=_cost_eur_per_h(problem, watts),
         over_budget=over_budget(problem, power_w),
         ties=(-float(use.gpcs), -use.active_power_w) if known.fewest_only else (),
     )
@@ -189,6 +190,14 @@ def _active_w(configuration: Configuration) -> dict[Pool, float]:
         rps = min(configuration.load_rps.get(kind, 0.0), count * kind.throughput_rps)
         watts[kind.pool] = watts.get(kind.pool, 0.0) + rps * kind.energy_j
     return watts
+
+
+def _cost_eur_per_h(problem: Problem, watts: Mapping[Pool, float]) -> float | None:
+    objective = problem.objective
+    priced = objective.kind == "cost" or any(pool.eur_per_kwh for pool in problem.pools)
+    carbon_price = objective.carbon_price_eur_per_t if objective.kind == "cost" else 0.0
+    costs = (pool.cost_eur(w * S_PER_H, carbon_price) for pool, w in watts.items())
+    return sum(costs) if priced else None
 
 
 def _goals(known: Prices, served: Served, use: _Use) -> dict[str, float]:

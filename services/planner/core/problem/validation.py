@@ -54,6 +54,7 @@ def _pool(pool: Pool) -> Iterator[Number]:
     at = f"pools[{pool.type.name}, {pool.zone}]"
     yield f"{at}.pue", pool.pue, True
     yield f"{at}.intensity_gco2e_per_kwh", pool.intensity_gco2e_per_kwh, False
+    yield f"{at}.eur_per_kwh", abs(pool.eur_per_kwh), False
     yield f"{at}.idle_power_w", pool.type.idle_power_w, False
     yield f"{at}.context_power_w", pool.type.context_power_w, False
     yield f"{at}.max_power_w", pool.type.max_power_w, False

@@ -31,7 +31,7 @@ out before it is minimised.
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -61,6 +61,9 @@ LEAST_USE = 0.1
 
 ROUNDING = 1e-6
 """Share of a segment that floating point may add to a load."""
+
+TOLERATED: Final = 1e-4
+"""Share of a demand that a solver's tolerance may leave unserved."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -234,14 +237,20 @@ class Formulation:
     def _top_up(
         self, segments: Mapping[SegmentKind, int], load_rps: dict[SegmentKind, float]
     ) -> None:
-        """Assign the load left over by the solver's tolerances to segments with room."""
+        """Assign the load left over by the solver's tolerances to segments with room.
+
+        Under power budgets more than that is left on purpose: room on segments is no power.
+        """
         left_rps = {name: model.demand_rps for name, model in self.known.models.items()}
         room_rps: dict[str, dict[SegmentKind, float]] = {}
         for kind, count in segments.items():
             left_rps[kind.model] -= 0.0 if kind.stage.index else load_rps[kind]
             room = max(0.0, self._usable_rps(kind) * count - load_rps[kind])
             room_rps.setdefault(kind.model, {})[kind] = room
+        limited = bool(self.known.problem.sites)
         for model, rooms in room_rps.items():
+            if limited and left_rps[model] > TOLERATED * self.known.models[model].demand_rps:
+                continue
             for path in serving_paths(rooms):
                 more_rps = max(0.0, min(left_rps[model], path.capacity_rps))
                 left_rps[model] -= more_rps

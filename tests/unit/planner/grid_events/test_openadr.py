@@ -64,7 +64,7 @@ def test_intervals_of_all_events_together_are_bounded() -> None:
     ],
 )
 def test_payloads_become_limits(given_event: dict[str, Any], name: str, value: float) -> None:
-    (order,) = READER.orders(given_event, {}, START)
+    (order,) = READER.read(given_event, {}, START)[0]
 
     assert getattr(order, name) == pytest.approx(value)
     assert (order.event_id, order.site) == ("utility.e1.0", "hall")
@@ -81,7 +81,7 @@ def test_payloads_become_limits(given_event: dict[str, Any], name: str, value: f
     ],
 )
 def test_what_limits_nothing_here_is_no_order(given_event: dict[str, Any]) -> None:
-    assert list(READER.orders(given_event, {}, START)) == []
+    assert READER.read(given_event, {}, START)[0] == []
 
 
 def test_intervals_follow_one_another_unless_they_have_times_of_their_own() -> None:
@@ -91,7 +91,7 @@ def test_intervals_follow_one_another_unless_they_have_times_of_their_own() -> N
         "duration": "PT30M",
     }
 
-    orders = list(READER.orders(given_event, {}, START))
+    orders = READER.read(given_event, {}, START)[0]
 
     assert [order.start.hour for order in orders] == [17, 18, 23]
     assert orders[2].end - orders[2].start == timedelta(minutes=30)
@@ -118,7 +118,7 @@ def test_intervals_follow_one_another_unless_they_have_times_of_their_own() -> N
 )
 def test_what_cannot_be_read_is_refused_with_a_reason(change: dict[str, Any]) -> None:
     with pytest.raises(Unreadable, match=r"\w+"):
-        list(READER.orders(event(payload("SIMPLE", 1)) | change, {}, START))
+        READER.read(event(payload("SIMPLE", 1)) | change, {}, START)[0]
 
 
 JSON = st.recursive(
@@ -142,7 +142,7 @@ JSON = st.recursive(
 )
 def test_whatever_a_server_says_is_read_or_refused(found: dict[str, Any]) -> None:
     with contextlib.suppress(Unreadable):
-        list(READER.orders(event(payload("SIMPLE", 1)) | found, {}, START))
+        READER.read(event(payload("SIMPLE", 1)) | found, {}, START)[0]
 
 
 def test_durations_are_those_of_iso_8601() -> None:
@@ -151,3 +151,35 @@ def test_durations_are_those_of_iso_8601() -> None:
     for wrong in ("", "P", "1h", "PT", None, "P1D" * 100):
         with pytest.raises(Unreadable):
             duration_s(wrong)
+
+
+def test_prices_are_read_beside_limits() -> None:
+    """An event may have both; per MWh where its descriptor says so, in euros."""
+    both = {"payloads": [payload("PRICE", 90), payload("SIMPLE", 1)]}
+    orders, prices = READER.read(
+        event(**units("PRICE", "MWH"))
+        | {"intervals": [both, {"payloads": [payload("PRICE", -5)]}]},
+        {},
+        START,
+    )
+    assert [order.level for order in orders] == [1]
+    hour = START.timestamp()
+    assert [each.start_s - hour for each in prices] == [0.0, 3600.0]
+    assert [each.eur_per_kwh for each in prices] == pytest.approx([0.09, -0.005])
+
+
+@pytest.mark.parametrize(
+    ("value", "descriptor"),
+    [
+        (1e9, {}),
+        (float("nan"), {}),
+        ("cheap", {}),
+        (0.1, {"units": "THERM"}),
+        (0.1, {"currency": "USD"}),
+    ],
+)
+def test_what_is_no_price_is_refused(value: object, descriptor: dict[str, str]) -> None:
+    """Absurd, not a number, of another unit or currency: the field is named."""
+    descriptors = [{"payloadType": "PRICE", **descriptor}]
+    with pytest.raises(Unreadable, match="PRICE"):
+        READER.read(event(payload("PRICE", value), payloadDescriptors=descriptors), {}, START)

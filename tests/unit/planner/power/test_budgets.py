@@ -53,3 +53,11 @@ def test_events_are_bounded() -> None:
     """More budgets than one search may take are refused."""
     with pytest.raises(ValueError, match=str(MAX_BUDGETS)):
         PowerBudgets().set_events([event(1, 0, 1)] * (MAX_BUDGETS + 1))
+
+
+def test_the_time_until_a_plan_must_keep_a_budget_is_known() -> None:
+    """It is before the budget by as much as plans are ahead; one without a start has none."""
+    budgets = PowerBudgets({"hall": HALL}, (event(600, 2, 3), PowerBudget("hall", 700.0, "lost")))
+    assert budgets.changes_s(NOON, HOUR / 2) == 1.5 * 3600
+    assert budgets.changes_s(NOON + 2 * HOUR, HOUR / 2) == 1800
+    assert budgets.changes_s(NOON + 3 * HOUR, HOUR / 2) == float("inf")

@@ -118,3 +118,20 @@ def test_a_budget_known_ahead_counts_in_its_periods() -> None:
     there = [sum(n for k, n in each.segments.items() if k.pool.site) for each in (first, found)]
     assert there[0] > 0
     assert there[1] == 0
+
+
+@pytest.mark.parametrize("room", [0.2, 0.8])
+def test_a_budget_that_takes_requests_is_kept_and_used(room: float) -> None:
+    """Where even the smallest variants draw too much, as many requests are served as it allows."""
+    free = alone(problem(FREE_W))
+    least_w = idle_w(free, free.sites[0])
+    smallest = replace(free, objective=Objective(carbon_weight=1.0))
+    pool = next(iter(free.pools))
+    least_w += pool.pue * pool.type.use_power_w
+    used_w = score(smallest, REGISTRY["exact"](smallest)).site_w["hall"] - least_w
+    limit_w = least_w + room * used_w
+    posed = replace(free, sites=(replace(free.sites[0], limit_w=limit_w),))
+    kept = score(posed, REGISTRY["exact"](posed))
+    assert kept.site_w["hall"] == pytest.approx(limit_w, rel=1e-3)
+    assert kept.over_budget == 0
+    assert 0 < kept.refused_rps < DEMAND_RPS
