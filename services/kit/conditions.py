@@ -98,6 +98,8 @@ _COMMANDS: Final[Mapping[ConditionKind, str]] = {
     ConditionKind.POWER_CAPPED: "plan explain",
     ConditionKind.GRID_SERVER_AWAY: "grid list",
     ConditionKind.GRID_EVENT_REFUSED: "grid list",
+    ConditionKind.PRICE_UNKNOWN: "config check",
+    ConditionKind.CARBON_BUDGET_SHORT: "carbon report",
     ConditionKind.POWER_BELOW_IDLE: "config set sites.{0}.power_budget_w=WATTS",
 }
 """Arguments of `cinquefoil` that end a condition, or show what does; {0}: the subject's name."""

@@ -267,6 +267,7 @@ async def _work(
                 ("membership", planner.membership.keep()),
                 ("waiting", planner.waiting.keep()),
                 ("openadr", planner.follow_openadr()),
+                ("carbon_budgets", planner.carbon_budgets.keep()),
                 ("energy_prices", planner.energy_prices.follow()),
                 ("mqtt.grid", planner.follow_mqtt()),
                 *([("regions", planner.regions.keep())] if planner.regions else []),

@@ -13,6 +13,7 @@ from services.planner.adapters.router_sessions import RouterSessions
 from services.planner.adapters.store import Store
 from services.planner.change_event import ChangeEvent
 from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.control.carbon_budgets import LiveCarbonBudgets
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.deployment_in_force import DeploymentChanges, InForce
 from services.planner.control.energy_prices import LiveEnergyPrices
@@ -82,6 +83,7 @@ class Planner:
                 *self.grid_events.conditions.values(),
                 *self.site_power.conditions(),
                 *self.energy_prices.conditions(),
+                *self.carbon_budgets.conditions(),
             ),
             lambda: store.leadership.lease.term,
         )
@@ -113,6 +115,9 @@ class Planner:
         self.waiting = WaitingReleases(work, store, self.publisher)
         self.site_power = SitePower(state, self.agents, self.waiting.hold)
         self.replicas = WantedReplicas(state, self.routers)
+        self.carbon_budgets = LiveCarbonBudgets(
+            store, clock, state, lambda: account_writer.total.carbon_gco2e
+        )
         self.queries = Queries(state, store, account_writer, self.reconciler, work)
         regions = deployment.regions
         self.regions = Regions(deployment, state, self.publisher) if regions else None
@@ -125,6 +130,7 @@ class Planner:
         await self.reconciler.restore()
         await self.history.restore()
         await self.grid_events.restore()
+        await self.carbon_budgets.restore()
         await self.waiting.restore()
         if self.publisher.board.value.plan is not None:
             self.routers.expect()

@@ -211,6 +211,10 @@ class PlannerServicer(PlannerServiceServicer):
             config_digest=self._planner.changes.now.file.digest,
             leader=pb.Leader(holder=leadership.holder, term=leadership.lease.term),
             plans_nothing=all(model.servers for model in self._planner.state.models),
+            carbon_budgets=[
+                to_message(each, pb.CarbonBudget) for each in self._planner.carbon_budgets.shown()
+            ],
+            carbon_budget_price_gco2e=self._planner.carbon_budgets.prices(),
         )
 
     async def CordonNode(

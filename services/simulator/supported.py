@@ -81,6 +81,9 @@ def _deployment(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]
 
 def _outside(deployment: Deployment) -> Iterator[Finding]:
     """Yield the sources of power limits and of requests that virtual time does not have."""
+    if deployment.planner.carbon_budgets:
+        text = "the calendar's periods are not simulated; use planner.objective.accuracy_mean"
+        yield ("planner", "carbon_budgets"), text
     if deployment.grid.openadr:
         text = "the events of its servers are not known in virtual time; omit it"
         yield ("grid", "openadr"), text

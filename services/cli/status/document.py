@@ -22,6 +22,7 @@ from services.cli.console.messages import values
 from services.cli.console.names import slice_name
 from services.cli.console.quantities import percent
 from services.cli.grid.show import countdown
+from services.cli.status.budgets import budget_sentence
 from services.kit.conditions import command_of, effect_of
 from services.kit.promises import accuracy_promise
 from services.kit.rpc.condition_messages import conditions_from
@@ -86,6 +87,7 @@ def document(  # noqa: PLR0913  # one argument per service
         plan=_plan(plan) if plan else None,
         grid_events=[_event(each) for each in (grid.events if grid else ())],
         sites=[_row(each) for each in (grid.sites if grid else ())],
+        carbon_budgets=_budgets(fleet) if fleet else [],
         leader=_row(fleet.leader) if fleet and fleet.HasField("leader") else None,
         planners=dict(planners),
         plans_nothing=bool(fleet and fleet.plans_nothing),
@@ -164,6 +166,11 @@ def _variants(instances: Sequence[InstanceStatus]) -> Iterator[Row]:
             instances=len(own),
             connected=sum(instance.connected for instance in own),
         )
+
+
+def _budgets(fleet: GetFleetResponse) -> list[Row]:
+    prices = fleet.carbon_budget_price_gco2e
+    return [_row(each, sentence=budget_sentence(each, prices)) for each in fleet.carbon_budgets]
 
 
 def _event(event: GridEvent) -> Row:

@@ -211,6 +211,7 @@ def _summary(status: Row) -> list[RenderableType]:
         lines.append(Text(f"batches: {counted(waiting, 'request')} of {opened} wait"))
     lines += [Text(each.sentence) for each in status.grid_events]
     lines += [site_line(each) for each in status.sites]
+    lines += [Text(each.sentence) for each in status.carbon_budgets]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     lines += _plan(status)
     if len(set(status.digests.values())) > 1:

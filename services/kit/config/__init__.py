@@ -54,6 +54,7 @@ from services.kit.config.nodes import Cpu, Join, Mps, Node, ThisNode, Workers
 from services.kit.config.planning import (
     Accounting,
     AccuracyMean,
+    CarbonBudget,
     Embodied,
     Goals,
     Horizon,

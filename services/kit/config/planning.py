@@ -126,6 +126,22 @@ class AccuracyMean(Section):
 _USUAL_EUR_PER_KWH: Final = 0.2
 
 
+class CarbonBudget(Section):
+    """Emissions of the fleet in each period, kept with the best accuracy (docs/carbon-budgets.md).
+
+    Attributes:
+        kg: Operational carbon of all GPUs in a period, PUE included, kgCO2e.
+        per: Period of the calendar, UTC; weeks begin on Monday.
+        at_end: Where it is used up before: "smallest": only the least accurate plans run, above
+            `accuracy_floor`; "hold_waiting": also, requests that can wait do; "exceed": plans go on
+            at the budget's even rate. All are a condition.
+    """
+
+    kg: Annotated[float, Field(gt=0, le=1e9)]
+    per: Literal["day", "week", "month", "year"]
+    at_end: Literal["smallest", "hold_waiting", "exceed"] = "smallest"
+
+
 class Objective(Section):
     """Objective of plans (CLOVER Eq. 1-3, unless `goals` say otherwise).
 
@@ -331,6 +347,7 @@ class Planner(Endpoint):
             when that ends or hangs (docs/high-availability.md). Else it ends with an error.
         strategy: Name of the strategy; `cinquefoil plan strategies` explains them.
         objective: What a good plan is, and what it must keep.
+        carbon_budgets: Emissions of the fleet in a period, kept with the best accuracy.
         triggers: When the planner plans again.
         online: Online search, for unknown or stale profiles.
         horizon: Receding horizon of a plan.
@@ -361,6 +378,7 @@ class Planner(Endpoint):
     horizon: Horizon = Horizon()
     load_forecast: LoadForecast = LoadForecast()
     objective: Objective = Objective()
+    carbon_budgets: Annotated[tuple[CarbonBudget, ...], Field(max_length=8)] = ()
     triggers: Triggers = Triggers()
     batch_sizes: Annotated[tuple[BatchSize, ...], Field(min_length=1)] = (1, 2, 4, 8, 16, 32)
     max_processes: Annotated[int, Field(ge=1, le=8)] = 3
@@ -371,3 +389,12 @@ class Planner(Endpoint):
     accounting: Accounting = Accounting()
     kubernetes: Kubernetes | None = None
     seed: int = 0
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        objective = self.objective
+        if self.carbon_budgets and (objective.accuracy_mean or objective.kind == "cost"):
+            other = "objective.accuracy_mean" if objective.accuracy_mean else "kind: cost"
+            yield f"carbon_budgets: {other} says what accuracy is worth already; omit one"
+        if self.carbon_budgets and not objective.goals.clover:
+            yield "carbon_budgets: needs the goal clover, whose weight is 0 (objective.goals)"

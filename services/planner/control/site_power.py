@@ -55,7 +55,8 @@ class SitePower:
         self._agents.share_no_power(limited)
         for site in state.power.meters.keys() - in_force.keys():
             del state.power.meters[site]
-        self._hold(any(meter.holds for meter in state.power.meters.values()))
+        holds = any(meter.holds for meter in state.power.meters.values())
+        self._hold(holds or state.carbon.holds_waiting(now))
 
     def conditions(self) -> Iterator[Condition]:
         """Yield the budgets that cannot be reached, also those of later."""

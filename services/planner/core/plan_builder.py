@@ -95,6 +95,9 @@ def _inputs(snapshot: Snapshot) -> PlanInputs:
             gpu.pool.zone: gpu.pool.eur_per_kwh for gpu in snapshot.gpus if gpu.pool.eur_per_kwh
         },
         cost=_cost(snapshot.objective),
+        carbon_budget_price_gco2e={}
+        if mean is not None or snapshot.objective.kind == "cost"
+        else snapshot.accuracy_price,
         staleness_s={zone: age_s for zone, age_s in snapshot.staleness_s.items() if zone in zones},
         accuracy_mean=None
         if mean is None
@@ -142,7 +145,9 @@ def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str], fixed: FixedInpu
         carbon_weight=plan.inputs.carbon_weight,
         fixed=fixed,
         power_limit_w=plan.inputs.power_limit_w,
-        accuracy_price=plan.inputs.accuracy_mean.price_gco2e if plan.inputs.accuracy_mean else {},
+        accuracy_price=plan.inputs.accuracy_mean.price_gco2e
+        if plan.inputs.accuracy_mean
+        else plan.inputs.carbon_budget_price_gco2e,
         counted_eur_per_kwh=by_zone(
             plan.inputs.energy_price_eur_per_kwh,
             plan.inputs.intensity_gco2e_per_kwh,

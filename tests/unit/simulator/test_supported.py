@@ -55,6 +55,7 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
     },
     "planner.online.enabled": {"planner": {"online": {"enabled": True}}},
     "planner.accounting.embodied": {"planner": {"accounting": {"embodied": {}}}},
+    "planner.carbon_budgets": {"planner": {"carbon_budgets": [{"kg": 1, "per": "day"}]}},
     "router.processes": {"router": {"processes": 2}},
     "join": {"join": {"zone": "Z"}},
     "grid.openadr": {

@@ -342,6 +342,26 @@ class PlanInputs(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class CarbonBudgetPriceGco2eEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
@@ -355,6 +375,7 @@ class PlanInputs(_message.Message):
     POWER_LIMIT_W_FIELD_NUMBER: _builtins.int
     ENERGY_PRICE_EUR_PER_KWH_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
+    CARBON_BUDGET_PRICE_GCO2E_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda: weight of carbon against accuracy, 0..1."""
     accuracy_floor: _builtins.float
@@ -403,6 +424,12 @@ class PlanInputs(_message.Message):
     def cost(self) -> Global___CostObjective:
         """What money buys, with `objective.kind: cost`. Unset: another kind, and carbon_weight counts."""
 
+    @_builtins.property
+    def carbon_budget_price_gco2e(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Emissions that a percentage point of a request's accuracy is worth, so that carbon budgets are
+        kept, by model. Unit: gCO2e.
+        """
+
     def __init__(
         self,
         *,
@@ -419,10 +446,11 @@ class PlanInputs(_message.Message):
         power_limit_w: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         energy_price_eur_per_kwh: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         cost: Global___CostObjective | None = ...,
+        carbon_budget_price_gco2e: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_cost", b"_cost", "_goals", b"_goals", "accuracy_mean", b"accuracy_mean", "cost", b"cost", "goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_cost", b"_cost", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "cost", b"cost", "demand_rps", b"demand_rps", "dispersion", b"dispersion", "energy_price_eur_per_kwh", b"energy_price_eur_per_kwh", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "power_limit_w", b"power_limit_w", "staleness_s", b"staleness_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean", "_cost", b"_cost", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_budget_price_gco2e", b"carbon_budget_price_gco2e", "carbon_weight", b"carbon_weight", "cost", b"cost", "demand_rps", b"demand_rps", "dispersion", b"dispersion", "energy_price_eur_per_kwh", b"energy_price_eur_per_kwh", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "power_limit_w", b"power_limit_w", "staleness_s", b"staleness_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_mean: _TypeAlias = _typing.Literal["accuracy_mean"]  # noqa: Y015
     _WhichOneofArgType__accuracy_mean: _TypeAlias = _typing.Literal["_accuracy_mean", b"_accuracy_mean"]  # noqa: Y015

@@ -1149,6 +1149,58 @@ class GetFleetRequest(_message.Message):
 Global___GetFleetRequest: _TypeAlias = GetFleetRequest  # noqa: Y015
 
 @_typing.final
+class CarbonBudget(_message.Message):
+    """A carbon budget in its present period."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KG_FIELD_NUMBER: _builtins.int
+    PER_FIELD_NUMBER: _builtins.int
+    SPENT_GCO2E_FIELD_NUMBER: _builtins.int
+    EXPECTED_GCO2E_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    SHORT_FIELD_NUMBER: _builtins.int
+    kg: _builtins.float
+    """The budget. Unit: kgCO2e."""
+    per: _builtins.str
+    """Period of the calendar: "day", "week", "month" or "year"."""
+    spent_gco2e: _builtins.float
+    """Emissions since the period began. Unit: gCO2e."""
+    expected_gco2e: _builtins.float
+    """Emissions of the whole period at the present price. Absent: not known yet. Unit: gCO2e."""
+    short: _builtins.bool
+    """Whether it is used up, or even the least accurate plans exceed it."""
+    @_builtins.property
+    def start(self) -> _timestamp_pb2.Timestamp:
+        """When the period began."""
+
+    @_builtins.property
+    def end(self) -> _timestamp_pb2.Timestamp:
+        """When it ends."""
+
+    def __init__(
+        self,
+        *,
+        kg: _builtins.float = ...,
+        per: _builtins.str = ...,
+        spent_gco2e: _builtins.float = ...,
+        expected_gco2e: _builtins.float | None = ...,
+        start: _timestamp_pb2.Timestamp | None = ...,
+        end: _timestamp_pb2.Timestamp | None = ...,
+        short: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_gco2e", b"_expected_gco2e", "end", b"end", "expected_gco2e", b"expected_gco2e", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_gco2e", b"_expected_gco2e", "end", b"end", "expected_gco2e", b"expected_gco2e", "kg", b"kg", "per", b"per", "short", b"short", "spent_gco2e", b"spent_gco2e", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_gco2e: _TypeAlias = _typing.Literal["expected_gco2e"]  # noqa: Y015
+    _WhichOneofArgType__expected_gco2e: _TypeAlias = _typing.Literal["_expected_gco2e", b"_expected_gco2e"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_gco2e) -> _WhichOneofReturnType__expected_gco2e | None: ...
+
+Global___CarbonBudget: _TypeAlias = CarbonBudget  # noqa: Y015
+
+@_typing.final
 class GetFleetResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1192,6 +1244,26 @@ class GetFleetResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class CarbonBudgetPriceGco2eEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NODES_FIELD_NUMBER: _builtins.int
     ENERGY_J_FIELD_NUMBER: _builtins.int
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
@@ -1202,6 +1274,8 @@ class GetFleetResponse(_message.Message):
     CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     PLANS_NOTHING_FIELD_NUMBER: _builtins.int
+    CARBON_BUDGETS_FIELD_NUMBER: _builtins.int
+    CARBON_BUDGET_PRICE_GCO2E_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Energy of all GPUs since the planner's account began. Unit: J."""
     carbon_gco2e: _builtins.float
@@ -1234,6 +1308,16 @@ class GetFleetResponse(_message.Message):
     def leader(self) -> Global___Leader:
         """The planner that answers: only the one that leads does."""
 
+    @_builtins.property
+    def carbon_budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___CarbonBudget]:
+        """Carbon budgets, in the order of the deployment file."""
+
+    @_builtins.property
+    def carbon_budget_price_gco2e(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Emissions that a percentage point of a request's accuracy is worth now, so that the budgets are
+        kept, by model. Unit: gCO2e.
+        """
+
     def __init__(
         self,
         *,
@@ -1247,10 +1331,12 @@ class GetFleetResponse(_message.Message):
         config_digest: _builtins.str = ...,
         leader: Global___Leader | None = ...,
         plans_nothing: _builtins.bool = ...,
+        carbon_budgets: _abc.Iterable[Global___CarbonBudget] | None = ...,
+        carbon_budget_price_gco2e: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "leader", b"leader", "nodes", b"nodes", "plans_nothing", b"plans_nothing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_budget_price_gco2e", b"carbon_budget_price_gco2e", "carbon_budgets", b"carbon_budgets", "carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "leader", b"leader", "nodes", b"nodes", "plans_nothing", b"plans_nothing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -325,6 +325,8 @@ class PlanInputs:
         energy_price_eur_per_kwh: Price of electricity by zone. Unit: EUR per kWh.
         cost: What money buys, with `objective.kind: cost`. Unset: another kind, and carbon_weight
             counts.
+        carbon_budget_price_gco2e: Emissions that a percentage point of a request's accuracy is
+            worth, so that carbon budgets are kept, by model. Unit: gCO2e.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float] = field(default_factory=dict)
@@ -340,6 +342,7 @@ class PlanInputs:
     power_limit_w: Mapping[str, float] = field(default_factory=dict)
     energy_price_eur_per_kwh: Mapping[str, float] = field(default_factory=dict)
     cost: CostObjective | None = None
+    carbon_budget_price_gco2e: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1134,6 +1137,30 @@ class Hold:
 
     until: datetime = datetime.fromtimestamp(0, UTC)
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonBudget:
+    """A carbon budget in its present period.
+
+    Attributes:
+        kg: The budget. Unit: kgCO2e.
+        per: Period of the calendar: "day", "week", "month" or "year".
+        spent_gco2e: Emissions since the period began. Unit: gCO2e.
+        expected_gco2e: Emissions of the whole period at the present price. Absent: not known yet.
+            Unit: gCO2e.
+        start: When the period began.
+        end: When it ends.
+        short: Whether it is used up, or even the least accurate plans exceed it.
+    """
+
+    kg: float = 0.0
+    per: str = ""
+    spent_gco2e: float = 0.0
+    expected_gco2e: float | None = None
+    start: datetime = datetime.fromtimestamp(0, UTC)
+    end: datetime = datetime.fromtimestamp(0, UTC)
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)

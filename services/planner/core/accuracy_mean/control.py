@@ -82,11 +82,13 @@ class AccuracyControl:
         ledger: The hours seen, with their answers.
         promise: The mean to keep; None: none, and accuracy has no price.
         frontier: Plans to choose from; None: not known yet.
+        budgeted: Whether carbon budgets need the frontier.
     """
 
     ledger: AccuracyLedger
     promise: AccuracyMean | None = None
     frontier: Frontier | None = None
+    budgeted: bool = False
     _usual: Usual | None = None
     _prices: dict[str, float] = field(default_factory=dict)
     _found: tuple[int, int] | None = None
@@ -109,10 +111,10 @@ class AccuracyControl:
         They are considered for once an hour of grid time, or when `circumstances` change.
         """
         considered = circumstances, self.ledger.hour(now_s), self.promise
-        if self.promise is None or considered == self._considered:
+        if not (self.promise or self.budgeted) or considered == self._considered:
             return None
         self._considered = considered
-        hours = self._hours(now_s, forecast)
+        hours = self.hours(now_s, forecast)
         if not hours:
             return None
         grid = _means(each.intensity_gco2e_per_kwh for each in hours)
@@ -152,7 +154,7 @@ class AccuracyControl:
         """Return the prices with which another mean would be kept; arguments as for `prices`."""
         if self.frontier is None:
             return {}
-        hours = self._hours(now_s, forecast)
+        hours = self.hours(now_s, forecast)
         return {
             name: price_gco2e(self.frontier, name, self.wanted(name, at_least, now_s), hours)
             for name in self.frontier.unit_gco2e
@@ -187,7 +189,7 @@ class AccuracyControl:
         }
         return {name: accuracy / count for name, (count, accuracy) in sums.items() if count}
 
-    def _hours(self, now_s: float, forecast: Sequence[Period]) -> list[GridHour]:
+    def hours(self, now_s: float, forecast: Sequence[Period]) -> list[GridHour]:
         """Return the hours seen; in the first day those of the forecast as well."""
         hours = self.ledger.lately(now_s)
         if len(hours) >= self.ledger.over_h / _STEPS or not hours:
@@ -223,7 +225,7 @@ def price_gco2e(found: Frontier, model: str, wanted: float, hours: Sequence[Grid
         wanted: Mean accuracy over its answers, relative to the best variant's.
         hours: At least one.
     """
-    grid = np.array([_grid(found, each) for each in hours])
+    grid = np.array([grid_ratio(found, each) for each in hours])
     at = [_nearest(found.levels, each, model, found) for each in hours]
     weights = np.array([each.answered.get(model, 0.0) for each in hours])
     if not weights.any():
@@ -258,7 +260,7 @@ def _accuracy(level: Level, model: str, prices: Floats) -> Floats:
     return level.accuracy[model][np.searchsorted(level.prices, prices, "right")]
 
 
-def _grid(found: Frontier, hour: GridHour) -> float:
+def grid_ratio(found: Frontier, hour: GridHour) -> float:
     """Return an hour's intensity relative to the usual one; zones weigh by their power."""
     usual, now = found.intensity_gco2e_per_kwh, hour.intensity_gco2e_per_kwh
     weights = found.power_w

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from services.kit.units import S_PER_H
 from services.planner.core.model import Configuration, Problem
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
@@ -49,11 +50,13 @@ class Level:
         load: The load, relative to the usual one.
         prices: Prices in units, ascending, from which the next plan is the best.
         accuracy: Mean accuracy of each plan, relative to the best variant's, by model.
+        emitted_gco2e_per_h: Emissions of each plan, of the whole fleet.
     """
 
     load: float
     prices: Floats
     accuracy: Mapping[str, Floats]
+    emitted_gco2e_per_h: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +109,13 @@ def frontier(
         for name, rate in known.baseline_gco2e_per_s.items()
     }
     levels = []
+    whole = len(problem.gpus) / len(small.gpus)
     for index, load in enumerate(loads):
         share_s = max(limit_s, 0.0) / (len(loads) - index)
         began_s = time.monotonic()
-        levels.append(_level(small, load, unit_gco2e, solve, share_s))
+        level = _level(small, load, unit_gco2e, solve, share_s)
+        emitted = whole * level.emitted_gco2e_per_h
+        levels.append(replace(level, emitted_gco2e_per_h=emitted))
         limit_s -= time.monotonic() - began_s
     power_w: dict[str, float] = {}
     for pool, count in problem.pools.items():
@@ -141,13 +147,14 @@ def _level(
         priced = [model for model in models if model.name in worth]
         accuracy = {m.name: found.accuracy[m.name] / m.best.accuracy for m in priced}
         lost = sum(100 * unit_gco2e[m.name] * (1 - accuracy[m.name]) * m.demand_rps for m in priced)
-        return _Plan(found.carbon_gco2e_per_h / 3600, lost, accuracy)
+        return _Plan(found.carbon_gco2e_per_h / S_PER_H, lost, accuracy)
 
     plans = _vertices(best, lambda: time.monotonic() < ends_s)
     return Level(
         load,
         np.array([_price(*pair) for pair in pairwise(plans)]),
         {name: np.array([plan.accuracy.get(name, 1.0) for plan in plans]) for name in unit_gco2e},
+        np.array([S_PER_H * plan.emitted for plan in plans]),
     )
 
 

@@ -14,6 +14,7 @@ from services.kit.config import Deployment, Objective
 from services.kit.config import Planner as Settings
 from services.planner.core.accuracy_mean.control import AccuracyControl, Usual, period_h
 from services.planner.core.accuracy_mean.ledger import AccuracyLedger
+from services.planner.core.carbon_budget.control import CarbonBudgetControl
 from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
 from services.planner.core.energy_prices.course import EnergyPrices, PriceStep
@@ -96,6 +97,7 @@ class ClusterState:
         due_rps: Load that stands for the replicas that waiting work needs, by model, req/s.
         power: Power budgets of sites, in time.
         prices: Electricity prices, in time.
+        carbon: Keeps carbon budgets.
         before_intensity: Called before intensities change, to book energy at the old ones.
         of_nodes: Conditions of the nodes, and their zones, at a revision of the fleet.
     """
@@ -131,6 +133,7 @@ class ClusterState:
     )
     power: PowerBudgets = field(default_factory=PowerBudgets)
     prices: EnergyPrices = field(default_factory=EnergyPrices)
+    carbon: CarbonBudgetControl = field(init=False)
     carbon_away: bool = False
     grid: GridOutlook = field(default_factory=GridOutlook)
     singles: Singles = field(default_factory=Singles)
@@ -142,6 +145,9 @@ class ClusterState:
         self.deployed = self.deployed or self.models
         self.profiled = self.profiled or self.deployed
         self.accuracy.configure(self.objective.accuracy_mean)
+        budgets = self.settings.carbon_budgets
+        self.accuracy.budgeted = bool(budgets)
+        self.carbon = CarbonBudgetControl(self.accuracy, budgets)
 
     @classmethod
     def of(
@@ -584,6 +590,8 @@ class ClusterState:
         update: dict[str, float] = {}
         if lift:
             update["accuracy_floor"] = min(objective.accuracy_floor + lift, 1.0)
+        if self.carbon.budgets and self._accuracy_price():
+            update["carbon_weight"] = _PRICED_WEIGHT
         if objective.accuracy_mean is not None:
             if self._accuracy_price():
                 update["carbon_weight"] = _PRICED_WEIGHT
@@ -597,10 +605,16 @@ class ClusterState:
             return {}
         if self.objective.kind == "cost":
             return self.accuracy_price_of(self.objective, self.strategy)
+        if self.carbon.budgets:
+            return self.carbon.prices(self.clock.now(), self.forecast)
         return self.accuracy.prices(self._now_s(), self.forecast)
 
     def accuracy_price_of(self, objective: Objective, strategy: str) -> Mapping[str, float]:
         """Return the price of accuracy under another objective or strategy, by model, gCO2e."""
+        weights = (self.objective.carbon_weight, _PRICED_WEIGHT)
+        budgeted = self.carbon.budgets and objective.carbon_weight in weights
+        if budgeted and objective.accuracy_mean is None and objective.kind == "clover":
+            return self.carbon.prices(self.clock.now(), self.forecast)
         mean, value = objective.accuracy_mean, objective.accuracy_price_gco2e
         if value is not None and strategy in BY_OBJECTIVE:
             return {model.name: value for model in self.models}

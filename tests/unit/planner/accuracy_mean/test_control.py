@@ -25,7 +25,7 @@ FRONTIER = Frontier(
     power_w={"Z": 400.0},
     demand_rps={"m": 100.0},
     unit_gco2e={"m": UNIT_GCO2E},
-    levels=(Level(1.0, SLOPES / SLOPES[1], {"m": np.array(ACCURACY)}),),
+    levels=(Level(1.0, SLOPES / SLOPES[1], {"m": np.array(ACCURACY)}, np.zeros(len(ACCURACY))),),
 )
 """Four plans of one model; at the usual grid the third is best from a price of one unit on."""
 
