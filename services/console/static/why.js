@@ -30,11 +30,12 @@ export function unserved(model, status) {
 
 // {present, most}: the newest document of /api/events, and how many conditions are said in full.
 export function Why({ present: { status, stale }, most }) {
-  const { problems, conditions, grid_events: events = [], sites = [] } = status;
+  const { problems, conditions, grid_events: events = [], sites = [], carbon_budgets: budgets = [] } = status;
   return h("div", {},
     Object.entries(stale).map(([service, seconds]) => h("p", { class: "warning", role: "status" }, `▲ The ${service} does not answer. What follows of it is ${age(seconds)} old. Start it: `, h("code", {}, `cinquefoil ${service} serve`))),
     problems.filter((each) => !(each.split(" at ")[0] in stale)).map((each) => h("p", { class: "problem", role: "alert" }, "✕ ", said(each))),
     events.map((each) => h("p", { class: "warning", key: each.event_id }, `▲ ${each.sentence}`, sites.filter((site) => site.site === each.site).map((site) => ` ${fixed(site.metered_w, 0, " W")} at the wall now.`))),
+    budgets.map((each) => h("p", { class: each.short ? "warning" : "quiet", key: each.per }, each.short ? "▲ " : "", `${each.sentence}.`)),
     byEffect(conditions).slice(0, most).map(sentence),
     !problems.length && !conditions.length && h("p", { class: "unseen" }, "✓ Nothing is wrong."),
     most > 0 && conditions.length > most && h("p", {}, h("a", { href: "#/nodes", id: "conditions" }, `${counted(conditions.length, "condition")}, and what changes them`)));
