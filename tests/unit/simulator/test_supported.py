@@ -236,6 +236,7 @@ LEAVES = {
     "models.servers",
     "models.variants.stages",
     "planner.accounting.embodied",
+    "planner.carbon_budgets",
 }
 
 
