@@ -68,6 +68,7 @@ PARSERS = {
     "planner/adapters/openadr.py": "server-answer: the same reader",
     "router/adapters/tokens.py": "jwt, jwks",
     "router/core/wire.py": "request-head, http-chat",
+    "router/edge/predict.py": "http-predict",
     "router/edge/documents.py": "http-infer, http-generate, http-object, http-completion",
     "router/edge/tensor_data.py": "http-infer",
 }
@@ -88,7 +89,7 @@ OTHERWISE = {
     "kit/process/confined_child.py": "its parent's call",
     "kit/profiles/table_file.py": "a file of the operator's",
     "planner/adapters/store/account_pages.py": "its own rows",
-    "router/adapters/kubernetes.py": "the Kubernetes API, by a pod's own authority; bounded",
+    "kit/kubernetes.py": "the Kubernetes API, by a pod's own authority; bounded",
     "planner/adapters/store/leadership.py": "its own rows",
     "planner/adapters/store/rows.py": "its own rows",
     "planner/adapters/store/store.py": "its own rows",

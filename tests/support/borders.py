@@ -82,7 +82,7 @@ from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.router.adapters.tokens import TokenVerifier
 from services.router.core.answer_reader import AnswerReader
 from services.router.core.wire import prompt_of, read_head
-from services.router.edge import documents, generate, openai_messages, tensor_json
+from services.router.edge import documents, generate, openai_messages, predict, tensor_json
 from services.router.edge.openai_messages import Completion
 from tests.support.carbon.provider_answers import CASES, NOW
 from tests.support.fake_agent import Agent
@@ -380,6 +380,11 @@ def http_generate(body: bytes) -> None:
     generate.message(documents.parsed_object(body), _GENERATES, "")
 
 
+def http_predict(body: bytes) -> None:
+    """Make a message of instances, as in KServe's first protocol."""
+    predict.message(api_requests.document(body, 2**23), _GENERATES_ONE)
+
+
 def http_raw(body: bytes) -> None:
     """Make a message of a body that is the only input."""
     tensor_json.raw_message(body, _GENERATES_ONE, "")
@@ -628,6 +633,14 @@ def borders() -> dict[str, Border]:
         "http-generate": Border(
             http_generate,
             [b'{"text_input": "a", "x": [[1, 2, 3, 4]], "id": "1", "max_tokens": 5}'],
+            units=_JSON_UNITS,
+        ),
+        "http-predict": Border(
+            http_predict,
+            [
+                b'{"instances": [[1, 2, 3, 4]]}',
+                b'{"instances": [{"x": [1, 2, 3, 4]}]}',
+            ],
             units=_JSON_UNITS,
         ),
         "http-raw": Border(http_raw, [bytes(16)]),
