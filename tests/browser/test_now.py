@@ -203,16 +203,16 @@ async def test_every_chart_has_its_figures_as_a_table(page: "Page", reading: str
 
 
 async def test_the_running_hour_is_a_rate_until_now(page: "Page", reading: str) -> None:
-    """Half an hour's sum is half of what an hour at that rate has, and ends where it is known."""
+    """Half an hour's sum is half of what an hour at that rate has, at both ends of the account."""
     await page.goto(f"{reading}/#/account")
     hours = [{"hour": f"2026-03-01T0{hour}:00:00+00:00"} for hour in (1, 2)]
     found = await page.evaluate(
-        "async ([hours, until]) => (await import('/static/account.js')).rates(hours, until)",
-        [hours, "2026-03-01T02:30:00+00:00"],
+        "async (given) => (await import('/static/account.js')).rates(...given)",
+        [hours, "2026-03-01T02:30:00+00:00", "2026-03-01T01:45:00+00:00"],
     )
 
-    assert [each["per_h"] for each in found] == [1, 2]
-    assert [each["to"] - each["from"] for each in found] == [3600, 1800]
+    assert [each["per_h"] for each in found] == [4, 2]
+    assert [each["to"] - each["from"] for each in found] == [900, 1800]
 
 
 async def test_a_day_breaks_no_rule_of_accessibility(page: "Page", reading: str) -> None:

@@ -161,14 +161,22 @@ class ServiceReaders:
         }
 
     async def account(self, by: str, hours: int) -> Document:
-        """Return the account of the last hours, by model, node or zone, and hour by hour."""
+        """Return the account of the last hours, by model, node or zone, and hour by hour.
+
+        `began` is when the first meter did, "": not known: the first hour may have begun before.
+        """
         known = [each for each in GROUPINGS if each != "all"]
         if by not in known:
             raise InvalidArgument(f"by: must be one of {', '.join(known)}, got {by[:80]!r}")
         entries = await self._entries(GROUPINGS[by], timedelta(hours=hours))
+        fleet = await self._clients.planner.GetFleet(planner_pb2.GetFleetRequest())
+        began = [
+            each.since for node in fleet.nodes for each in node.energy if each.HasField("since")
+        ]
         return {
             "rows": rows(entries, by),
             "hours": by_hour(entries, by),
+            "began": min(each.ToDatetime(UTC) for each in began).isoformat() if began else "",
             "until": datetime.now(UTC).isoformat(timespec="seconds"),
             "colours": lines(self.deployment.models) if by == "model" else {},
         }

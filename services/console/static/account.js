@@ -50,10 +50,10 @@ export class Account extends Component {
 }
 
 // Emissions by whom, over time and in sum, beside BASE.
-export function accountView({ rows, hours: whole, until, colours }, by) {
+export function accountView({ rows, hours: whole, until, began, colours }, by) {
   const total = rows.at(-1);
   if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports; ", h("code", {}, "cinquefoil status"), " says which agents are connected.");
-  const hours = rates(whole, until);
+  const hours = rates(whole, until, began);
   return h("div", {},
     h("p", { class: "headline" }, total.requests > 0 ? `Against BASE, each model's best variant on whole GPUs, ${saved(total)} were saved.` : "No request was answered: nothing was saved."),
     h("div", { class: "tiles" },
@@ -66,14 +66,16 @@ export function accountView({ rows, hours: whole, until, colours }, by) {
       lines: [...emitters(rows, hours, colours ?? {}), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e * each.per_h), dashed: true }].map((line) => ({ ...line, values: [...line.values, line.values.at(-1)] })) }),
     table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval, – where nothing was requested`, columns(by, rows, (row) => row.name), rows, ""),
     h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
-      table("Hours, UTC", columns("hour", hours, (row) => `${time(row.hour)}${row.per_h > 1 ? " (not over)" : ""}`, hours), hours, ""))));
+      table("Hours, UTC", columns("hour", hours, (row) => `${time(row.hour)}${row.per_h > 1 ? " (a part)" : ""}`, hours), hours, ""))));
 }
 
-// Hours with their ends and the factor from their sums to rates: the last one may not be over.
-export function rates(hours, until) {
-  const end = Date.parse(until) / 1000;
+// Hours with their ends and the factor from their sums to rates: the last one may not be over, and
+// the first one began with the first meter.
+export function rates(hours, until, began) {
+  const end = Date.parse(until) / 1000, start = Date.parse(began) / 1000 || 0;
   return hours.map((each) => {
-    const from = Date.parse(each.hour) / 1000, to = Math.max(from + 60, Math.min(from + 3600, end));
+    const hour = Date.parse(each.hour) / 1000, to = Math.max(hour + 60, Math.min(hour + 3600, end));
+    const from = start < hour + 3600 ? Math.min(Math.max(hour, start), to - 60) : hour;
     return { ...each, from, to, per_h: 3600 / (to - from) };
   });
 }
