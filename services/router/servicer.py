@@ -69,10 +69,12 @@ class InferenceServicer:
 
     async def stream_infer(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Answer any number of requests, many at a time."""
-        client = partial(client_of, context, caller())
+        who = caller()
+        client = partial(client_of, context, who)
+        region = _region_of(context, who) if self.engine.forwards else ""
         slots = asyncio.Semaphore(self.settings.max_stream_requests)
         read = partial(read_head, max_bytes=self.settings.max_request_bytes)
-        await InferStream(self.engine, read, context, client, slots).run(requests)
+        await InferStream(self.engine, read, context, client, slots, region).run(requests)
 
     # ---- all other calls -----------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "ModelStatistics": _SEE,
         "RepositoryIndex": _LOOK,
         "ModelInfer": _INFER | _REGIONS,
-        "ModelStreamInfer": _INFER,
+        "ModelStreamInfer": _INFER | _REGIONS,
         "SystemSharedMemoryStatus": _INFER,
         "SystemSharedMemoryRegister": _INFER,
         "SystemSharedMemoryUnregister": _INFER,

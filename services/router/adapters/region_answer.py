@@ -7,10 +7,11 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from inference import grpc_service_pb2 as pb
+from services.kit.errors import InvalidArgument
 from services.kit.power_limits import MOST_GPU_W, MOST_OVER_LIMIT
 from services.router.adapters.answer_check import WrongAnswer
-from services.router.core.accounting.receipts import Trailers
-from services.router.core.model import Request
+from services.router.core.accounting.receipts import Answer, Trailers
+from services.router.core.model import Request, ResponseReceiver
 
 _MOST_GPUS: Final = 16
 """GPUs that answer one request."""
@@ -40,6 +41,11 @@ def checked(
         found = pb.ModelInferResponse.FromString(answer)
     except DecodeError as error:
         raise WrongAnswer("no serialized inference.ModelInferResponse") from error
+    return tuple(_kept(trailers, _check(found, request, took_s)))
+
+
+def _check(found: pb.ModelInferResponse, request: Request, took_s: float) -> float:
+    """Check a response; return the most energy that its request may have taken, J."""
     if found.model_name != request.model or found.id != request.id:
         raise WrongAnswer(f"an answer of model {found.model_name!r:.64} with id {found.id!r:.64}")
     most_j = MOST_GPU_W * MOST_OVER_LIMIT * _MOST_GPUS * (took_s + _SLACK_S)
@@ -47,7 +53,7 @@ def checked(
         value = parameter.double_param
         if not 0 <= value < math.inf or (name == _ENERGY and value > most_j):
             raise WrongAnswer(f"a receipt with {name!r:.64} of {value:g}")
-    return tuple(_kept(trailers, most_j))
+    return most_j
 
 
 def _kept(trailers: Iterable[tuple[str, str | bytes]], most_j: float) -> Iterable[tuple[str, str]]:
@@ -65,3 +71,64 @@ def _number(text: str | bytes) -> float:
         return float(text) if len(text) <= _LONGEST else math.nan
     except ValueError:
         return math.nan
+
+
+class StreamedAnswer:
+    """An answer in parts, each checked before it goes to the client.
+
+    Args:
+        request: The request.
+        receiver: Takes the parts before the last.
+
+    Attributes:
+        begun: A part has gone to the client.
+    """
+
+    def __init__(self, request: Request, receiver: ResponseReceiver) -> None:
+        self._request, self._receiver = request, receiver
+        self._last: pb.ModelInferResponse | None = None
+        self.begun = False
+
+    def take(self, response: bytes, took_s: float) -> None:
+        """Take a serialized ModelStreamInferResponse.
+
+        Raises:
+            WrongAnswer: It is an error, cannot be part of the answer, or comes after the last.
+            InvalidArgument: The peer refuses the request as malformed.
+        """
+        try:
+            found = pb.ModelStreamInferResponse.FromString(response)
+        except DecodeError as error:
+            raise WrongAnswer("no serialized inference.ModelStreamInferResponse") from error
+        part = found.infer_response
+        if found.error_message:
+            if part.parameters["cinquefoil_status"].string_param == "INVALID_ARGUMENT":
+                raise InvalidArgument(found.error_message)
+            raise WrongAnswer(f"an error: {found.error_message:.200}")
+        if self._last is not None:
+            raise WrongAnswer("a part after the last")
+        part.model_name, part.id = (
+            part.model_name or self._request.model,
+            part.id or self._request.id,
+        )
+        _check(part, self._request, took_s)
+        if part.parameters["triton_final_response"].bool_param:
+            self._last = part
+        else:
+            self._receiver.receive_part(None, part.SerializeToString())
+            self.begun = True
+
+    def answer(self) -> Answer:
+        """Return the last part, with the receipt.
+
+        Raises:
+            WrongAnswer: It has not come.
+        """
+        if self._last is None:
+            raise WrongAnswer("a stream that ended before the last part")
+        whole = self._last.SerializeToString()
+        self._receiver.complete(
+            whole if self._last.raw_output_contents or self._last.outputs else b""
+        )
+        variant = self._last.parameters["model_variant"].string_param[:_LONGEST]
+        return Answer(whole, (("cinquefoil-variant", variant),))

@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import grpc
 
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.records import Forward
-from inference import grpc_service_pb2 as pb
-from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.clock import Clock
 from services.kit.config import Deployment
-from services.kit.errors import InvalidArgument
+from services.kit.errors import InvalidArgument, Unavailable
 from services.kit.rpc import dial
 from services.kit.rpc.client_identity import CLIENT_ID
 from services.kit.rpc.record_mapping import from_message
 from services.kit.telemetry import logs
 from services.router.adapters.answer_check import WrongAnswer
-from services.router.adapters.region_answer import checked
+from services.router.adapters.region_answer import StreamedAnswer, checked
+from services.router.adapters.region_link import DEAD_AFTER_S, OpenCall, RegionLink
 from services.router.core.accounting.receipts import Answer
 from services.router.core.forwarding import Forwarding
-from services.router.core.model import Request
-from services.router.core.wire import Head, string_parameter
+from services.router.core.model import Request, ResponseReceiver
+from services.router.core.wire import Head, bool_parameter, string_parameter
 
 _log = logs.get("regions")
 
 REGION: Final = "cinquefoil-region"
 """Metadata of a forwarded request: the region that it came from, and of its answer: where."""
 
-_DEAD_AFTER_S: Final = 2.0
-_PING_S: Final = 2.0
-_PINGS: Final = 5
 _REMOTE_PART: Final = 0.5
 """Of a request's time that a peer region has: the rest is for this one, should the peer fail."""
 
-_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
+_EMPTY_FINAL: Final = bool_parameter("triton_enable_empty_final_response", value=True)
 
 Forwards = Sequence[planner_pb2.Forward]
+
+
+class _Errand(NamedTuple):
+    """A request on its way. Attributes: link, request, metadata."""
+
+    link: RegionLink
+    request: Request
+    metadata: list[tuple[str, str]]
 
 
 class RegionRouters:
@@ -53,16 +56,12 @@ class RegionRouters:
 
     Attributes:
         forwarding: Decides which requests leave, and counts them.
-        round_trip_s: Least of the last round trips, by region; missing: it does not answer.
     """
 
     def __init__(self, deployment: Deployment, clock: Clock) -> None:
         self._deployment, self._clock = deployment, clock
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._calls: dict[str, Callable[..., Any]] = {}
-        self._pings: dict[str, deque[float]] = {}
+        self._links: dict[str, RegionLink] = {}
         self.forwarding = Forwarding()
-        self.round_trip_s: dict[str, float] = {}
 
     async def keep(self) -> None:
         """Measure the network to every peer, for ever."""
@@ -75,30 +74,12 @@ class RegionRouters:
         )
         async with AsyncExitStack() as stack:
             for name, peer in settings.peers.items():
-                opened = dial(peer.router, tls, expected, dead_after_s=_DEAD_AFTER_S)
+                opened = dial(peer.router, tls, expected, dead_after_s=DEAD_AFTER_S)
                 channel = await stack.enter_async_context(opened)
-                self._channels[name], self._calls[name] = channel, channel.unary_unary(_INFER)
+                self._links[name] = RegionLink(name, channel, self._clock)
             async with asyncio.TaskGroup() as tasks:
-                for name in settings.peers:
-                    tasks.create_task(self._measure(name), name=f"router.regions.{name}")
-
-    async def _measure(self, region: str) -> None:
-        stub: Any = GRPCInferenceServiceStub(self._channels[region])
-        pings = self._pings[region] = deque(maxlen=_PINGS)
-        while True:
-            began_s = self._clock.monotonic()
-            try:
-                await stub.ServerLive(pb.ServerLiveRequest(), timeout=_DEAD_AFTER_S)
-            except grpc.aio.AioRpcError as error:
-                if self.round_trip_s.pop(region, None) is not None:
-                    _log.warning(
-                        "a peer region's router is away", region=region, why=error.details()
-                    )
-                pings.clear()
-            else:
-                pings.append(self._clock.monotonic() - began_s)
-                self.round_trip_s[region] = min(pings)
-            await asyncio.sleep(_PING_S)
+                for name, link in self._links.items():
+                    tasks.create_task(link.keep(), name=f"router.regions.{name}")
 
     def use(self, forwards: Forwards) -> None:
         """Use new rates of the planner's."""
@@ -106,48 +87,105 @@ class RegionRouters:
             [
                 from_message(each, Forward)
                 for each in forwards
-                if each.region in self._calls and 0 <= each.rate_rps <= 1e9
+                if each.region in self._links and 0 <= each.rate_rps <= 1e9
             ],
             self._clock.monotonic(),
         )
 
-    async def forward(
-        self, head: Head, body: bytes, remaining_s: float, client: Callable[[], str] | None
+    async def forward(  # noqa: PLR0913, PLR0917 - what is known of a request
+        self,
+        head: Head,
+        body: bytes,
+        remaining_s: float,
+        receiver: ResponseReceiver | None,
+        client: Callable[[], str] | None,
+        prefix: Callable[[], Sequence[int]] | None,
     ) -> Answer | None:
         """Return a peer region's answer; None: this region answers.
 
+        Args:
+            head: Head of the request.
+            body: The whole serialized request.
+            remaining_s: Its time limit.
+            receiver: Takes responses before the last; None: the caller wants a single one.
+            client: Returns the client's identity.
+            prefix: Returns the names of its prompt's blocks; None: the prompt does not matter.
+
         Raises:
             InvalidArgument: The peer refuses the request as malformed, as this region would.
+            Unavailable: The peer failed after parts of its answer had left.
         """
         now_s, model = self._clock.monotonic(), head.model_name
-        region = self.forwarding.choose(model, now_s)
-        if not region or region not in self.round_trip_s:
+        reached = {name for name, link in self._links.items() if link.round_trip_s is not None}
+        blocks = prefix() if prefix else ()
+        region = self.forwarding.choose(model, now_s, reached, blocks)
+        self.forwarding.conversations.keep(model, blocks, region)
+        if not region:
             return None
         metadata = [(REGION, self._name)]
         if client is not None:
             metadata.append((CLIENT_ID, client().removeprefix("id:")))
         request = Request(0, model, body, now_s, now_s + remaining_s, id=head.id)
-        call = self._calls[region](body, timeout=remaining_s * _REMOTE_PART, metadata=metadata)
+        errand = _Errand(self._links[region], request, metadata)
         try:
-            answer = await call
-            took_s = self._clock.monotonic() - now_s
-            kept = checked(answer, await call.trailing_metadata(), request, took_s)
+            if receiver is None:
+                answer = await self._whole(errand)
+            else:
+                answer = await self._parts(errand, receiver)
         except WrongAnswer as error:
             _log.warning("a peer region's answer cannot be", region=region, why=str(error))
-            self._give_up(region, model)
-            return None
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise InvalidArgument(error.details() or "refused by a peer region") from None
-            self._give_up(region, model)
-            return None
-        self.forwarding.sent[region, model] += 1
-        return Answer(answer + string_parameter("region", region), (*kept, (REGION, region)))
-
-    def _give_up(self, region: str, model: str) -> None:
-        """Note that a peer has not answered: this region does, and the peer rests."""
+        except _Silent:
+            pass
+        else:
+            self.forwarding.sent[region, model] += 1
+            named = answer.body + string_parameter("region", region)
+            return Answer(named, (*answer.trailers, (REGION, region)))
+        self.forwarding.conversations.keep(model, blocks, "")
         self.forwarding.returned[region, model] += 1
         self.forwarding.suspend(region, self._clock.monotonic())
+        return None
+
+    async def _whole(self, errand: _Errand) -> Answer:
+        """Return the only answer of a request."""
+        link, request = errand.link, errand.request
+        limit_s = (request.deadline_s - request.arrived_s) * _REMOTE_PART
+        call = link.infer(request.body, timeout=limit_s, metadata=errand.metadata)
+        with link.opened(call) as opened:
+            try:
+                answer, trailers = await call, await call.trailing_metadata()
+            except asyncio.CancelledError:
+                raise _Silent.instead(opened) from None
+        link.heard()
+        took_s = self._clock.monotonic() - request.arrived_s
+        return Answer(answer, checked(answer, trailers, request, took_s))
+
+    async def _parts(self, errand: _Errand, receiver: ResponseReceiver) -> Answer:
+        """Return the last part of an answer, the others having gone to its receiver."""
+        link, request = errand.link, errand.request
+        limit_s = request.deadline_s - request.arrived_s
+        call = link.stream(
+            _once(request.body + _EMPTY_FINAL), timeout=limit_s, metadata=errand.metadata
+        )
+        found = StreamedAnswer(request, receiver)
+        with link.opened(call) as opened:
+            try:
+                async for part in call:
+                    link.heard()
+                    found.take(part, self._clock.monotonic() - request.arrived_s)
+                return found.answer()
+            except asyncio.CancelledError:
+                error: Exception = _Silent.instead(opened)
+            except (WrongAnswer, grpc.aio.AioRpcError) as failure:
+                error = failure
+            finally:
+                call.cancel()
+        if found.begun:
+            why = "a peer region failed in the middle of its answer"
+            raise Unavailable(why, reason="REGION_LOST") from error
+        raise error
 
     @property
     def _name(self) -> str:
@@ -174,5 +212,26 @@ class RegionRouters:
             )
         for each in (counts.sent, counts.received, counts.returned):
             each.clear()
-        for region, round_trip_s in self.round_trip_s.items():
-            report.region_links.add(region=region, round_trip_s=round_trip_s)
+        for region, link in self._links.items():
+            if link.round_trip_s is not None:
+                report.region_links.add(region=region, round_trip_s=link.round_trip_s)
+
+
+class _Silent(Exception):
+    """A peer has fallen silent."""
+
+    @classmethod
+    def instead(cls, opened: OpenCall) -> Exception:
+        """Return this error for a call that was ended for it.
+
+        Raises:
+            CancelledError: The caller has gone.
+        """
+        task = asyncio.current_task()
+        if not opened.lost or (task is not None and task.cancelling()):
+            raise asyncio.CancelledError
+        return cls()
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body

@@ -1,12 +1,13 @@
 """Requests that leave for peer regions: within the rates that the planner gives, cleanest first."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from cinquefoil.planner.v1.records import Forward
+from services.router.core.prefix_cache import length_of
 
 _BURST_S: Final = 0.5
 """Time whose requests may leave at once, s."""
@@ -16,6 +17,12 @@ _MAX_VALID_S: Final = 30.0
 
 _SUSPENDED_S: Final = 5.0
 """Time for which a region that failed gets nothing, s."""
+
+_MAX_CONVERSATIONS: Final = 65_536
+
+_WORTH_KEEPING: Final = 0.5
+"""Of a prompt, that a region must have cached for the conversation to stay there: to compute less
+than the new part again costs less than a cleaner region saves."""
 
 
 @dataclass(slots=True)
@@ -40,13 +47,52 @@ class _Bucket:
         return True
 
 
+class Conversations:
+    """The region of each conversation, known by the end of its last prompt.
+
+    A conversation goes on with a prompt that extends the last one. Each end counts once: a system
+    prompt that many conversations share ties none of them to a region.
+    """
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[tuple[str, int], str] = OrderedDict()
+
+    def region(self, model: str, blocks: Sequence[int]) -> str | None:
+        """Return where most of a prompt is cached; None: nowhere.
+
+        Args:
+            model: The model.
+            blocks: Names of the prompt's blocks, `prefix_cache.chain`.
+        """
+        for known in range(len(blocks) - 1, 0, -1):
+            if length_of(known) < _WORTH_KEEPING * length_of(len(blocks)):
+                return None
+            found = self._ends.pop((model, blocks[known - 1]), None)
+            if found is not None:
+                return found
+        return None
+
+    def keep(self, model: str, blocks: Sequence[int], region: str) -> None:
+        """Note where a prompt went."""
+        if blocks:
+            self._ends[model, blocks[-1]] = region
+            self._ends.move_to_end((model, blocks[-1]))
+            if len(self._ends) > _MAX_CONVERSATIONS:
+                self._ends.popitem(last=False)
+
+
 @dataclass(slots=True, eq=False)
 class Forwarding:
     """Chooses the region of each request, and counts what goes and comes.
 
     Attributes:
+        conversations: Regions of conversations; this one is "".
         sent, received, returned: Requests since they were last taken, by region and model.
     """
+
+    conversations: Conversations = field(default_factory=Conversations)
 
     sent: Counter[tuple[str, str]] = field(default_factory=Counter)
     received: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -64,10 +110,25 @@ class Forwarding:
             bucket = _Bucket(rate.rate_rps, until_s, tokens, filled_s)
             self._buckets.setdefault(rate.model, {})[rate.region] = bucket
 
-    def choose(self, model: str, now_s: float) -> str:
-        """Return the region that takes the next request of a model; "": this one."""
-        for region, bucket in self._buckets.get(model, {}).items():
-            if now_s >= self._suspended_s.get(region, -math.inf) and bucket.take(now_s):
+    def choose(
+        self, model: str, now_s: float, reached: Container[str], blocks: Sequence[int] = ()
+    ) -> str:
+        """Return the region that takes the next request of a model; "": this one.
+
+        A conversation stays where its cache is, while that region takes it.
+
+        Args:
+            model: The model.
+            now_s: Now, s.
+            reached: Regions that answer.
+            blocks: Names of the prompt's blocks; none: the prompt does not matter.
+        """
+        kept = self.conversations.region(model, blocks)
+        buckets = self._buckets.get(model, {})
+        order = ([kept] if kept in buckets else []) + [each for each in buckets if each != kept]
+        for region in () if kept == "" else order:
+            rests = now_s < self._suspended_s.get(region, -math.inf)
+            if region in reached and not rests and buckets[region].take(now_s):
                 return region
         return ""
 

@@ -164,8 +164,12 @@ class ResponseReceiver(Protocol):
     Every result of the worker before the last is a part; the last one may be empty.
     """
 
-    def receive_part(self, instance: Instance, response: bytes) -> None:
+    def receive_part(self, instance: Instance | None, response: bytes) -> None:
         """Take a response that is not the last.
+
+        Args:
+            instance: Where it comes from; None: a peer region, the response names its variant.
+            response: A serialized ModelInferResponse.
 
         Raises:
             ServiceError: The caller takes no more; this ends the request.

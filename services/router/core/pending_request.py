@@ -26,6 +26,11 @@ class Holder(Protocol):
         ...
 
 
+def prompt_blocks(body: bytes) -> tuple[int, ...]:
+    """Return the names of the blocks of a serialized request's prompt (`prefix_cache.chain`)."""
+    return chain(prompt_of(body, MAX_PROMPT_BYTES))
+
+
 @dataclass(slots=True, eq=False)
 class PendingRequest:
     """The dispatch state of one request.
@@ -125,7 +130,7 @@ class PendingRequest:
     def prefix(self) -> tuple[int, ...]:
         """Return the names of its prompt's blocks, determined when they are first needed."""
         if self.known_prefix is None:
-            self.known_prefix = chain(prompt_of(self.request.body, MAX_PROMPT_BYTES))
+            self.known_prefix = prompt_blocks(self.request.body)
         return self.known_prefix
 
     def tokens_left(self, usual_tokens: float) -> float:

@@ -15,7 +15,7 @@ class SingleResponse:
         self._model = model
         self._first = b""
 
-    def receive_part(self, instance: Instance, response: bytes) -> None:  # noqa: ARG002 - protocol
+    def receive_part(self, instance: Instance | None, response: bytes) -> None:  # noqa: ARG002 - protocol
         """Keep the first response.
 
         Raises:

@@ -109,7 +109,7 @@ class _Parts:
         self._queue: asyncio.Queue[_Part] = asyncio.Queue()
         self._waiting_bytes = 0
 
-    def receive_part(self, instance: Instance, response: bytes) -> None:  # noqa: ARG002 - protocol
+    def receive_part(self, instance: Instance | None, response: bytes) -> None:  # noqa: ARG002 - protocol
         if self._waiting_bytes > _MAX_UNREAD:
             raise ResourceExhausted(
                 f"{self._waiting_bytes} bytes of the answer wait for the client to read them, and"

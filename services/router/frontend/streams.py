@@ -46,6 +46,7 @@ class InferStream:
         context: The call's.
         client: Returns the client's identity.
         slots: One for each request that may be open at a time.
+        region: The peer region that forwards the requests; "": none does.
     """
 
     engine: Engine
@@ -53,6 +54,7 @@ class InferStream:
     context: grpc.aio.ServicerContext[Any, Any]
     client: Callable[[], str]
     slots: asyncio.Semaphore
+    region: str = ""
     _sequencer: ResponseSequencer = field(default_factory=ResponseSequencer)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _ended: bool = False  # the client sends no more
@@ -102,7 +104,12 @@ class InferStream:
             receiver = _StreamReceiver(lambda part: self._put(streamed, part), self._sequencer)
             with tracing.part("router.stream"), self.engine.charged(self.client):
                 answer = await self.engine.infer(
-                    head, body, self.context.time_remaining(), receiver, self.client
+                    head,
+                    body,
+                    self.context.time_remaining(),
+                    receiver,
+                    self.client,
+                    self.region,
                 )
             if not receiver.complete_already:
                 self._put(streamed, enclosed(_INFER_RESPONSE, answer.body, _FINAL))
@@ -154,14 +161,16 @@ class _StreamReceiver:
     sequencer: ResponseSequencer
     complete_already: bool = False
 
-    def receive_part(self, instance: Instance, response: bytes) -> None:
+    def receive_part(self, instance: Instance | None, response: bytes) -> None:
         if self.sequencer.held_bytes > _MAX_UNREAD_BYTES:
             raise ResourceExhausted(
                 f"{self.sequencer.held_bytes} bytes of answers wait for the client to read them,"
                 f" and {_MAX_UNREAD_BYTES} may",
                 reason="SLOW_CLIENT",
             )
-        variant = variant_parameters(instance.variant, instance.accuracy)
+        variant = b""
+        if instance is not None:
+            variant = variant_parameters(instance.variant, instance.accuracy)
         self.put(enclosed(_INFER_RESPONSE, response, variant, _NOT_FINAL))
 
     def complete(self, response: bytes) -> bytes:

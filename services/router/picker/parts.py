@@ -52,7 +52,7 @@ class PickerParts:
 class NoParts:
     """Takes the end of a request whose answer passes elsewhere: `ResponseReceiver`."""
 
-    def receive_part(self, instance: Instance, response: bytes) -> None:  # noqa: ARG002 - the port's
+    def receive_part(self, instance: Instance | None, response: bytes) -> None:  # noqa: ARG002 - the port's
         """Refuse a part: the gateway passes them."""
         raise FailedPrecondition("servers behind a gateway answer it, not the router")
 

@@ -5,8 +5,9 @@ method here waits except `infer` and `drain`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 from services.kit.clock import Clock
@@ -27,7 +28,7 @@ from services.router.core.model import (
     RoutingTable,
 )
 from services.router.core.model_registry import ModelRegistry
-from services.router.core.pending_request import PendingRequest
+from services.router.core.pending_request import PendingRequest, prompt_blocks
 from services.router.core.quotas import Quotas
 from services.router.core.wire import Head
 from services.router.core.worker_port import Hello, Result
@@ -61,8 +62,14 @@ class LengthPort(Protocol):
 class ForwardPort(Protocol):
     """Has requests answered by peer regions."""
 
-    async def forward(
-        self, head: Head, body: bytes, remaining_s: float, client: Callable[[], str] | None
+    async def forward(  # noqa: PLR0913, PLR0917 - what is known of a request
+        self,
+        head: Head,
+        body: bytes,
+        remaining_s: float,
+        receiver: ResponseReceiver | None,
+        client: Callable[[], str] | None,
+        prefix: Callable[[], Sequence[int]] | None,
     ) -> Answer | None:
         """Return a peer region's answer; None: this region answers."""
         ...
@@ -154,8 +161,8 @@ class Engine:
             return self._infer(head, body, remaining_s, receiver, client)
         if region:
             self.forwards.received(region, head.model_name)
-        elif receiver is None and not head.adapter and head.only is None:
-            return self._infer_in_regions(self.forwards, head, body, remaining_s, client)
+        elif not head.adapter and head.only is None:
+            return self._infer_in_regions(self.forwards, head, body, remaining_s, receiver, client)
         return self._infer(head, body, remaining_s, receiver, client)
 
     async def _infer_deferrable(
@@ -170,12 +177,13 @@ class Engine:
         with self._deferrable.counted(head, client):
             return await self._infer(head, body, remaining_s, receiver, client)
 
-    async def _infer_in_regions(
+    async def _infer_in_regions(  # noqa: PLR0913, PLR0917 - what is known of a request
         self,
         forwards: ForwardPort,
         head: Head,
         body: bytes,
         remaining_s: float | None,
+        receiver: ResponseReceiver | None,
         client: Callable[[], str] | None,
     ) -> Answer:
         """Return a peer region's answer, or else this one's."""
@@ -183,14 +191,17 @@ class Engine:
         dispatcher = self.registry.model(head.model_name, head.model_version)
         default_s = dispatcher.limits.default_deadline_s or self._default_timeout_s
         limit_s = head.limit_s(remaining_s, default_s)
-        answer = await forwards.forward(head, body, limit_s, client)
+        prefix = (
+            partial(prompt_blocks, body) if dispatcher.routes.instance_choice == "prefix" else None
+        )
+        answer = await forwards.forward(head, body, limit_s, receiver, client, prefix)
         now_s = self._clock.monotonic()
         if answer is not None:  # own demand: the plan keeps room for it to come home
             self._executor.accounts[head.model_name].stats.arrive(int(now_s + self._epoch_s))
             return answer
         if remaining_s is not None:
             remaining_s -= now_s - began_s
-        return await self._infer(head, body, remaining_s, None, client)
+        return await self._infer(head, body, remaining_s, receiver, client)
 
     async def _infer(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
+from tests.support.frozen_link import Link, linked
 from tests.support.router.router_service import (
     ScriptedWorker,
     World,
@@ -22,6 +24,7 @@ from tests.support.router.router_service import (
     running,
     until,
 )
+from tests.support.router.router_streams import answers, final, part, sent, stream, texts
 
 if TYPE_CHECKING:
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
@@ -29,12 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Pair:
-    """Two regions: the home router, the one far away, and a worker of each."""
+    """Two regions: the home router, the one far away, a worker of each, and what lies between."""
 
     home: World
     far: World
     near_worker: ScriptedWorker
     far_worker: ScriptedWorker
+    cable: Link
 
     async def infer(self, timeout: float | None = None) -> pb.ModelInferResponse:  # noqa: ASYNC109
         """Request an answer at home."""
@@ -60,10 +64,14 @@ def _linked(world: World) -> bool:
 async def regions() -> AsyncIterator[Pair]:
     """Run both routers; all of the home's requests may leave, and the far ones may come back."""
     where = f"127.0.0.1:{free_port()}"
-    async with running(sections=_section("far", "home", where), report_interval_s=0.1) as far:
-        section = _section("home", "far", far.address)
+    async with (
+        running(sections=_section("far", "home", where), report_interval_s=0.1) as far,
+        linked(far.address) as cable,
+    ):
+        section = _section("home", "far", cable.address)
         async with running(sections=section, listen=where, report_interval_s=0.1) as home:
-            pair = Pair(home, far, await home.worker("near"), await far.worker("far"))
+            pair = Pair(home, far, await home.worker("near"), await far.worker("far"), cable)
+            pair.far_worker.decoupled = True
             await home.route(pair.near_worker)
             await far.route(pair.far_worker)
             for world in (home, far):
@@ -119,3 +127,47 @@ async def test_a_request_that_is_malformed_is_refused_by_either() -> None:
 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert pair.far_worker.answer is computed
+
+
+async def test_a_region_that_falls_silent_brings_requests_home_at_once() -> None:
+    """No connection breaks, and the request has a minute: a ping that stays unanswered decides."""
+    async with regions() as pair:
+        pair.far_worker.answer = lambda _: None
+        waiting = asyncio.create_task(pair.infer(timeout=60.0))
+        await until(lambda: bool(pair.far_worker.held))
+        pair.cable.freeze()
+        answer = await waiting
+        links = len(pair.home.planner.reports)
+        await until(
+            lambda: any(not each.region_links for each in pair.home.planner.reports[links:])
+        )
+        pair.cable.thaw()
+        pair.far_worker.answer = computed
+        await until(lambda: bool(pair.home.planner.reports[-1].region_links))
+
+    assert answer.parameters["model_variant"].string_param == "variant-near"
+
+
+async def test_answers_in_parts_leave_too() -> None:
+    """Each part as it comes, and the receipt with the last; a cut ends what has begun."""
+    async with regions() as pair:
+        pair.far_worker.answer, before = lambda _: None, len(pair.far_worker.works)
+        call = await sent(stream(pair.home), [infer_request(name="x")])
+        await until(lambda: len(pair.far_worker.works) == before + 1)
+        work = pair.far_worker.held[-1]
+        pair.far_worker.say(part(work, "one"), part(work, "two", more=False))
+        found = await answers(call)
+
+        call = await sent(stream(pair.home), [infer_request(name="y")])
+        await until(lambda: len(pair.far_worker.works) == before + 2)
+        pair.far_worker.say(part(pair.far_worker.held[-1], "one"))
+        replies = aiter(call)
+        await anext(replies)
+        pair.cable.freeze()
+        broken = await anext(replies)
+
+    assert texts(found) == ["one", "two"]
+    assert [final(each) for each in found] == [False, True]
+    assert found[-1].infer_response.parameters["region"].string_param == "far"
+    assert found[-1].infer_response.parameters["carbon_gco2e"].double_param > 0
+    assert "in the middle" in broken.error_message
