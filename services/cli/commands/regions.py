@@ -12,7 +12,7 @@ app = group("regions", "Regions: which there are, what goes between them, and dr
 @app.command("list")
 async def list_(config: Config = DEPLOYMENT, json: Json = False) -> None:
     """List this region and its peers: carbon of a request, grants, and what goes and comes."""
-    from services.cli.regions import show_list
+    from services.cli.regions.show import show_list
 
     await show_list(config, as_json=json)
 
@@ -26,7 +26,7 @@ async def drain(
 
     Until `--resume`, or a restart of the planner.
     """
-    from services.cli.regions import order_drain
+    from services.cli.regions.show import order_drain
 
     await order_drain(config, resume=resume)
     back = "Other regions get grants again." if resume else "`--resume` grants again."

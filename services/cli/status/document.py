@@ -17,11 +17,13 @@ from cinquefoil.planner.v1.grid_event_pb2 import GridEvent
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlanInputs
 from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, ListGridEventsResponse
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
+from cinquefoil.regions.v1.regions_pb2 import ListRegionsResponse
 from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
 from services.cli.console.messages import values
 from services.cli.console.names import slice_name
 from services.cli.console.quantities import percent
 from services.cli.grid.show import countdown
+from services.cli.regions.rows import region_rows
 from services.cli.status.budgets import budget_sentence
 from services.kit.conditions import command_of, effect_of
 from services.kit.promises import accuracy_promise
@@ -37,6 +39,7 @@ def document(  # noqa: PLR0913  # one argument per service
     fleet: GetFleetResponse | None = None,
     plan: Plan | None = None,
     grid: ListGridEventsResponse | None = None,
+    regions: ListRegionsResponse | None = None,
     router: GetStatusResponse | None = None,
     lengths: Iterable[ModelStatistics] = (),
     batches: Iterable[Batch] = (),
@@ -51,6 +54,7 @@ def document(  # noqa: PLR0913  # one argument per service
         fleet: The planner's: powers in W, energies in J, latest as reported by the agents.
         plan: The newest plan.
         grid: Grid events that are not over, and the power of sites, W.
+        regions: This region and its peers; None: there is one.
         router: The router's; latencies since its start, s, null before any request.
         lengths: The predictor's, since its start.
         batches: The newest of the batch service; those that have not ended are shown.
@@ -87,6 +91,7 @@ def document(  # noqa: PLR0913  # one argument per service
         plan=_plan(plan) if plan else None,
         grid_events=[_event(each) for each in (grid.events if grid else ())],
         sites=[_row(each) for each in (grid.sites if grid else ())],
+        regions=region_rows(regions),
         carbon_budgets=_budgets(fleet) if fleet else [],
         leader=_row(fleet.leader) if fleet and fleet.HasField("leader") else None,
         planners=dict(planners),

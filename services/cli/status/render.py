@@ -13,6 +13,7 @@ from services.cli.console.quantities import alternatives, carbon, duration, ener
 from services.cli.console.slice_bars import SliceCells, bar, labels
 from services.cli.grid.show import site_line
 from services.cli.reasons import PlannerView
+from services.cli.regions.rows import region_line
 from services.cli.status.document import Row
 from services.kit.plurals import counted
 
@@ -211,6 +212,7 @@ def _summary(status: Row) -> list[RenderableType]:
         lines.append(Text(f"batches: {counted(waiting, 'request')} of {opened} wait"))
     lines += [Text(each.sentence) for each in status.grid_events]
     lines += [site_line(each) for each in status.sites]
+    lines += [Text(region_line(each)) for each in status.regions if not each.here]
     lines += [Text(each.sentence) for each in status.carbon_budgets]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     lines += _plan(status)

@@ -14,6 +14,7 @@ from cinquefoil.batch.v1.batch_pb2 import ListRequest
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, ListGridEventsRequest
 from cinquefoil.predictor.v1.predictor_pb2 import GetStatisticsRequest
+from cinquefoil.regions.v1.regions_pb2 import ListRegionsRequest
 from cinquefoil.router.v1.router_pb2 import GetStatusRequest
 from services.cli.client import Clients, connected, first
 from services.cli.console import output
@@ -21,7 +22,7 @@ from services.cli.reasons import newest_plan
 from services.cli.status.document import Row, document
 from services.cli.status.render import render
 from services.kit.config.loader import load
-from services.kit.errors import ServiceError, Unimplemented
+from services.kit.errors import FailedPrecondition, ServiceError, Unimplemented
 
 T = TypeVar("T")
 
@@ -73,12 +74,13 @@ async def fetch(clients: Clients, file: str = "") -> Row:
             tasks.create_task(attempt(work), name=f"status{work.__name__}")
             for work in (_zones, _planner, _router, _lengths, _batches)
         )
-    fleet, plan, grid = planner.result() or (None, None, None)
+    fleet, plan, grid, regions = planner.result() or (None, None, None, None)
     return document(
         zones=zones.result() or (),
         fleet=fleet,
         plan=plan,
         grid=grid,
+        regions=regions,
         router=router.result(),
         lengths=lengths.result() or (),
         batches=batches.result() or (),
@@ -95,7 +97,7 @@ async def _zones(clients: Clients) -> Any:
 
 async def _planner(clients: Clients) -> Any:
     fleet = await clients.planner.GetFleet(GetFleetRequest())
-    return fleet, await newest_plan(clients), await _grid(clients)
+    return fleet, await newest_plan(clients), await _grid(clients), await _regions(clients)
 
 
 async def _planners(clients: Clients) -> dict[str, str]:
@@ -117,6 +119,13 @@ async def _grid(clients: Clients) -> Any:
         return await clients.planner.ListGridEvents(ListGridEventsRequest())
     except Unimplemented:
         return None  # a planner from before there were grid events
+
+
+async def _regions(clients: Clients) -> Any:
+    try:
+        return await clients.regions.ListRegions(ListRegionsRequest())
+    except (FailedPrecondition, Unimplemented):
+        return None  # there is one region, or the planner is from before there were several
 
 
 async def _router(clients: Clients) -> Any:

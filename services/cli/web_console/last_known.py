@@ -7,7 +7,7 @@ from typing import Any, Final
 _PARTS: Final = {
     "planner": (
         *("gpus", "pues", "conditions", "away", "orders", "drifts"),
-        *("plan", "leader", "hold", "totals", "grid_events", "sites"),
+        *("plan", "leader", "hold", "totals", "grid_events", "sites", "regions"),
     ),
     "router": ("models",),
     "carbon": ("zones",),

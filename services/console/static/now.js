@@ -48,6 +48,22 @@ function happened({ plan, leader, problems, conditions }, history) {
       h("a", { href: "#/plans" }, "Go back to an earlier plan")));
 }
 
+// What goes between this region and its peers, of each model, and what came home if one were lost.
+function regionsTable(rows) {
+  const peer = (show) => (row) => (row.here ? "" : show(row)), rate = (rps) => fixed(rps, 1, " req/s");
+  return table("Requests between regions", [
+    ["region", (row) => row.region],
+    ["model", (row) => row.model || "–"],
+    ["carbon of a request", (row) => carbon(row.carbon_gco2e), "number"],
+    ["→ goes there", peer((row) => rate(row.sent_rps)), "number"],
+    ["← comes from there", (row) => rate(row.received_rps), "number"],
+    ["it grants", peer((row) => rate(row.granted_rps)), "number"],
+    ["round trip", peer((row) => ms(row.round_trip_s)), "number"],
+    ["if it is lost, this region", peer((row) => (known(row.load_if_lost) ? `is at ${percent(row.load_if_lost)} of its capacity, ${carbon(row.carbon_if_lost_gco2e_per_h)} more per hour` : "–"))],
+    ["state", (row) => (row.here ? `here: ${rate(row.sent_rps)} of its own clients, capacity ${rate(row.granted_rps)}` : row.state)],
+  ], rows, "");
+}
+
 // A model with its p95 and accuracy of the last minutes; the router's own are since its start.
 function latest(model, history) {
   const past = history?.models.find((each) => each.model === model.model);

@@ -72,7 +72,7 @@ def test_a_conversation_stays_where_its_cache_is() -> None:
 
 
 def test_prompts_that_share_a_beginning_are_no_conversation() -> None:
-    """A system prompt seen at home ties nobody to it; nor does one that is mostly new text."""
+    """A system prompt seen at home ties no prompt to it; nor does one that is mostly new text."""
     forwarding = Forwarding()
     forwarding.use([Forward("m", "clean", 100.0, VALID)], 0.0)
     forwarding.conversations.keep("m", prompt(2), "")

@@ -8,9 +8,12 @@ from rich.text import Text
 from cinquefoil.regions.v1 import regions_pb2 as pb
 from services.cli.client import query
 from services.cli.console.output import show, table
+from services.cli.console.quantities import percent
+from services.cli.regions.rows import region_rows
 
 _COLUMNS = (
-    "region", "model", ">mg/request", ">granted/s", ">sent/s", ">received/s", ">ms", "state"
+    "region", "model", ">mg/\nrequest", ">granted/s", ">sent/s", ">received/s", ">ms",
+    ">home if\nit is lost", "state",
 )  # fmt: skip
 
 
@@ -19,29 +22,24 @@ async def show_list(config: Path, *, as_json: bool) -> None:
     found = await query(
         config, lambda clients: clients.regions.ListRegions(pb.ListRegionsRequest())
     )
-    home, *peers = found.regions
     rows = table("", *_COLUMNS)
-    for region in (home, *peers):
-        for flow in region.flows or (pb.Flow(model="-"),):
-            rows.add_row(
-                region.name,
-                flow.model,
-                f"{flow.carbon_gco2e * 1e3:.3g}",
-                f"{flow.granted_rps:.1f}",
-                f"{flow.sent_rps:.1f}",
-                f"{flow.received_rps:.1f}",
-                "" if region is home else f"{region.round_trip_s * 1e3:.1f}",
-                _state(region, home),
-            )
-    note = f"{home.name}: granted is its capacity, sent the requests of its own clients"
+    for row in region_rows(found):
+        rows.add_row(
+            row.region,
+            row.model or "-",
+            f"{row.carbon_gco2e * 1e3:.3g}",
+            f"{row.granted_rps:.1f}",
+            f"{row.sent_rps:.1f}",
+            f"{row.received_rps:.1f}",
+            "" if row.round_trip_s is None else f"{row.round_trip_s * 1e3:.1f}",
+            "" if row.load_if_lost is None else percent(row.load_if_lost),
+            row.state,
+        )
+    note = (
+        f"{found.regions[0].name}: granted is its capacity, sent the requests of its own clients;"
+        " home if it is lost: load of this region without that one, of its capacity"
+    )
     show(found.regions, lambda: Group(rows, Text(note, style="dim")), as_json=as_json)
-
-
-def _state(region: pb.Region, home: pb.Region) -> str:
-    if not region.reachable:
-        return region.reason
-    place = "here" if region is home else "reachable"
-    return f"{place}, draining" if region.draining else place
 
 
 async def order_drain(config: Path, *, resume: bool) -> None:

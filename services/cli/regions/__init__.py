@@ -1,0 +1,1 @@
+"""Regions: which there are, and what goes between them."""
