@@ -120,7 +120,11 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     config: Config = DEPLOYMENT,
     node: NodeName = "",
     gpu: Annotated[
-        str, typer.Option(help="UUID of the GPU to measure on. Default: the node's only one.")
+        str,
+        typer.Option(
+            help="UUID of the GPU to measure on, or of all that hold the variant together, with "
+            "commas between. Default: the node's, where it has no others."
+        ),
     ] = "",
     slices: Annotated[str, typer.Option(help="For example 1g.5gb,3g.20gb. Default: all.")] = "",
     batch: Annotated[str, typer.Option(help="Default: planner.batch_sizes.")] = "",
@@ -156,11 +160,11 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         float, typer.Option(min=0, help="Relative tolerance of --compare.")
     ] = 0.05,
 ) -> None:
-    """Measure how models run on one GPU, and write tables that the planner reads.
+    """Measure how models run on a GPU, and write tables that the planner reads.
 
-    The agent reserves the GPU and restores it afterwards. Slices, batch sizes, processes and clocks
-    that cannot matter are left out. Every point is on disk before the next begins:
-    after ctrl-c, --resume continues.
+    Variants with `gpus` run on as many together. The agent reserves GPUs and restores them
+    afterwards. Slices, batch sizes, processes and clocks that cannot matter are left out. Every
+    point is on disk before the next begins: after ctrl-c, --resume continues.
     """
     from services.cli.profile import run
     from services.cli.profile.request import Request

@@ -53,16 +53,25 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A variant to measure. Attributes: model, variant, limits, texts (it generates text)."""
+    """A variant to measure.
+
+    Attributes:
+        model, variant: Names.
+        limits: What makes points pointless.
+        texts: It generates text.
+        gpus: GPUs that each of its segments holds.
+    """
 
     model: str
     variant: str
     limits: Limits
     texts: bool = False
+    gpus: int = 1
 
     def path(self, out: Path, gpu_type: str, suffix: str) -> Path:
         """Return one of its files."""
-        return out / f"{self.model}.{self.variant}.{gpu_type}.{suffix}"
+        place = gpu_type if self.gpus == 1 else f"{self.gpus}x{gpu_type}"
+        return out / f"{self.model}.{self.variant}.{place}.{suffix}"
 
 
 def targets(request: Request, deployment: Deployment) -> tuple[Target, ...]:
@@ -130,16 +139,31 @@ def clocks_mhz(request: Request, planner: Planner, gpu: Gpu) -> tuple[int, ...]:
     return (0, *(round(ratio * gpu.type.max_clock_mhz) for ratio in lower))
 
 
-def chosen_gpu(named: str, gpus: Sequence[Gpu]) -> str:
-    """Return the GPU that is named, or the only one there is.
+def chosen_gpus(named: str, gpus: Sequence[Gpu], count: int) -> tuple[str, ...]:
+    """Return the GPUs that are named, or all where there are no others.
+
+    Args:
+        named: UUIDs, with commas between; "": none.
+        gpus: Those of the node.
+        count: GPUs that hold the model together.
 
     Raises:
-        InvalidArgument: None is named, and there are several.
+        InvalidArgument: More or fewer are named, or none and the node has others, too; or they
+            cannot hold a model together.
     """
-    if named or len(gpus) == 1:
-        return named or gpus[0].uuid
-    known = "".join(f"\n  {gpu.uuid}  {gpu.type.name}" for gpu in gpus)
-    raise InvalidArgument(f"--gpu: say which GPU to measure on; the node has{known}")
+    uuids = tuple(filter(None, named.split(","))) or tuple(gpu.uuid for gpu in gpus)
+    if len(set(uuids)) != count or len(uuids) != count:
+        known = "".join(f"\n  {gpu.uuid}  {gpu.type.name}" for gpu in gpus)
+        which = "which GPU" if count == 1 else f"which {count} GPUs, with commas between,"
+        raise InvalidArgument(f"--gpu: say {which} to measure on; the node has{known}")
+    found = [gpu for gpu in gpus if gpu.uuid in uuids]
+    if len(types := sorted({gpu.type.name for gpu in found})) > 1:
+        raise InvalidArgument(f"--gpu: one model is held by GPUs of one type, not {types}")
+    if count > 1 and (cut := [gpu.uuid for gpu in found if gpu.mig_enabled]):
+        raise InvalidArgument(
+            f"--gpu: {', '.join(cut)} in MIG mode: no model is held together then"
+        )
+    return uuids
 
 
 def _named(name: str, request: Request, deployment: Deployment) -> Iterator[Target]:
@@ -162,4 +186,5 @@ def _named(name: str, request: Request, deployment: Deployment) -> Iterator[Targ
                 "measured token by token"
             )
         slowest_s = math.inf if texts else request.too_slow * model.slo.latency_s
-        yield Target(model_name, each, Limits(too_slow_s=slowest_s), texts)
+        gpus = model.variants[each].gpus
+        yield Target(model_name, each, Limits(too_slow_s=slowest_s), texts, gpus)

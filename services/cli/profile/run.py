@@ -20,7 +20,7 @@ from services.cli.profile.compare import difference_table, differences
 from services.cli.profile.request import (
     Request,
     Target,
-    chosen_gpu,
+    chosen_gpus,
     grid,
     grid_of_texts,
     targets,
@@ -34,6 +34,7 @@ from services.gpuagent.profiling.profiler.profiler import ProfileProgress, Profi
 from services.gpuagent.profiling.profiler.rig import Rig, reserved
 from services.kit.clock import RealClock
 from services.kit.config import Deployment, LanguageProfile
+from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.measurement import Measurement
 from services.kit.profiles.table_file import read_fingerprint, read_measurements, write_table
 from services.kit.rpc import dial
@@ -42,12 +43,12 @@ TABLES: Final = ("csv", "parquet")
 
 
 async def profile(config: Path, node: str, request: Request) -> None:
-    """Measure models on a GPU of a node, and write a table for each variant.
+    """Measure models on GPUs of a node, and write a table for each variant.
 
     Args:
         config: Deployment file.
         node: The node, one of the file's.
-        request: Points to measure, and the GPU.
+        request: Points to measure, and the GPUs.
 
     Raises:
         ServiceError: It cannot be measured, or the agent cannot go on; what was measured is kept.
@@ -60,19 +61,29 @@ async def profile(config: Path, node: str, request: Request) -> None:
         agent: pb_grpc.GpuAgentServiceAsyncStub = pb_grpc.GpuAgentServiceStub(channel)
         client = explaining(agent, "gpuagent", endpoint.dial)
         found = (await client.GetNode(pb.GetNodeRequest())).node
-        gpu_uuid = chosen_gpu(request.gpu, found.gpus)
+        uuids = chosen_gpus(request.gpu, found.gpus, _together(wanted))
 
         def waiting(segments: Sequence[str]) -> None:
-            console.print(f"waiting for {', '.join(segments)} to leave {gpu_uuid}")
+            console.print(f"waiting for {', '.join(segments)} to leave {', '.join(uuids)}")
 
         name = f"profile-{uuid4().hex[:8]}"
-        async with reserved(agent, gpu_uuid, name, wait=request.force_idle, waiting=waiting) as rig:
+        async with reserved(agent, uuids, name, wait=request.force_idle, waiting=waiting) as rig:
             await _measure(wanted, request, deployment, rig, console)
     if request.save:
         _save(config, wanted, request.out, deployment, rig.gpu.type.name)
         typer.echo(f"{config} uses the tables from now on; reload it")
     else:
         _print_use(wanted, request.out, deployment, rig.gpu.type.name)
+
+
+def _together(wanted: Sequence[Target]) -> int:
+    """Return the number of GPUs that hold each variant."""
+    counts = {each.gpus: f"{each.model}/{each.variant} on {each.gpus}" for each in wanted}
+    if len(counts) > 1:
+        raise InvalidArgument(
+            f"MODEL: measure variants on as many GPUs together, not {', '.join(counts.values())}"
+        )
+    return next(iter(counts), 1)
 
 
 def compare(one: Path, other: Path, tolerance: float) -> bool:
@@ -166,8 +177,9 @@ def _save(
 def _language(before: LanguageProfile, target: Target, out: Path, gpu_type: str) -> CommentedMap:
     """Return a language model's profile with what was measured on this GPU type."""
     profile = CommentedMap(before.model_dump(exclude_unset=True, exclude={"measured"}))
-    others = [each for each in before.measured if each.gpu != gpu_type]
-    found = fitted(read_measurements(target.path(out, gpu_type, "csv")))
+    here = (gpu_type, target.gpus)
+    others = [each for each in before.measured if (each.gpu, each.gpus) != here]
+    found = fitted(read_measurements(target.path(out, gpu_type, "csv")), target.gpus)
     profile["measured"] = [CommentedMap(each.model_dump()) for each in (*others, *found)]
     for each in profile["measured"]:
         each.fa.set_flow_style()
@@ -181,7 +193,8 @@ def _print_use(wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_
         path = target.path(out, gpu_type, "parquet")
         if target.texts:
             at = f"models.{target.model}.variants.{target.variant}.profile.measured"
-            for steps in fitted(read_measurements(target.path(out, gpu_type, "csv"))):
+            rows = read_measurements(target.path(out, gpu_type, "csv"))
+            for steps in fitted(rows, target.gpus):
                 said = ", ".join(f"{key}: {value}" for key, value in steps.model_dump().items())
                 typer.echo(f"{at}: [{{{said}}}]")
             continue

@@ -14,26 +14,28 @@ _LEAST_S: Final = 1e-6
 _DIGITS: Final = 4
 
 
-def fitted(rows: Iterable[Measurement]) -> tuple[MeasuredSteps, ...]:
+def fitted(rows: Iterable[Measurement], gpus: int = 1) -> tuple[MeasuredSteps, ...]:
     """Return the steps of each slice: least squares of relative errors, nothing below zero.
 
     Args:
         rows: Of one variant; those that did not run, at lower clocks and of several processes
             count for nothing.
+        gpus: GPUs that held the model together.
     """
     by_place: dict[tuple[str, str], list[Measurement]] = {}
     for row in rows:
         if row.ran and row.step_s > 0 and row.clock_ratio == 1 and row.processes == 1:
             by_place.setdefault((row.gpu, row.profile), []).append(row)
-    return tuple(_of_slice(*place, found) for place, found in by_place.items())
+    return tuple(_of_slice(*place, gpus, found) for place, found in by_place.items())
 
 
-def _of_slice(gpu: str, name: str, rows: Sequence[Measurement]) -> MeasuredSteps:
+def _of_slice(gpu: str, name: str, gpus: int, rows: Sequence[Measurement]) -> MeasuredSteps:
     fixed_s, sequence_s, context_s = _fit(rows, [each.step_s for each in rows])
     fixed_j, sequence_j, context_j = _fit(rows, [each.step_j for each in rows])
     return MeasuredSteps(
         gpu=gpu,
         slice=name,
+        gpus=gpus,
         fixed_s=max(fixed_s, _LEAST_S),
         sequence_s=sequence_s,
         context_token_s=context_s,

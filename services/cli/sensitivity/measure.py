@@ -13,7 +13,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, Node
 from services.cli.client import deployment_with, explaining
-from services.cli.profile.request import chosen_gpu
+from services.cli.profile.request import chosen_gpus
 from services.gpuagent.profiling.core.operator_bucket import Bucket
 from services.gpuagent.profiling.profiler.rig import reserved
 from services.gpuagent.profiling.sensitivity.database import Database
@@ -68,7 +68,7 @@ async def measured(
         if not wanted:
             return Measured(device, {})
         name = f"sensitivity-{uuid4().hex[:8]}"
-        async with reserved(agent, gpu.uuid, name, wait=place.wait, waiting=_waiting) as rig:
+        async with reserved(agent, (gpu.uuid,), name, wait=place.wait, waiting=_waiting) as rig:
             bench = await asyncio.to_thread(lambda: Bench(load(file), graph, sizes))
             # CUDA starts in this process only after that, and sees nothing else.
             os.environ["CUDA_VISIBLE_DEVICES"] = await rig.hold(top_mhz)
@@ -83,7 +83,7 @@ def _gpu(node: Node, place: Place) -> Gpu:
         raise FailedPrecondition(
             f"{place.node} has no GPU to measure on; --gpu TYPE models one from its data sheet"
         )
-    uuid = chosen_gpu(place.gpu, node.gpus)
+    (uuid,) = chosen_gpus(place.gpu, node.gpus, 1)
     gpu = next((each for each in node.gpus if each.uuid == uuid), None)
     if gpu is None:
         raise NotFound(f"{place.node} has no GPU {uuid}")

@@ -44,6 +44,7 @@ class MeasuredSteps(Section):
     Attributes:
         gpu: GPU type.
         slice: Slice kind.
+        gpus: GPUs that held the model together.
         fixed_s, fixed_j: Of every step.
         sequence_s, sequence_j: Of each answer.
         context_token_s, context_token_j: Of each token of prompt and answer so far, of each answer.
@@ -52,6 +53,7 @@ class MeasuredSteps(Section):
 
     gpu: Name
     slice: Annotated[str, Field(min_length=1)]
+    gpus: Annotated[int, Field(ge=1)] = 1
     fixed_s: Positive
     sequence_s: NonNegative = 0.0
     context_token_s: NonNegative = 0.0

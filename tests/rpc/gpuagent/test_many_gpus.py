@@ -8,15 +8,22 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from services.cli.profile import run
+from services.cli.profile.request import Request
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, gpu_uuid
+from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit import config
+from services.kit.net import free_port
+from services.kit.profiles.table_file import read_fingerprint, read_measurements
 from tests.support.gpuagent.agent_process import agent_process, killed
 from tests.support.gpuagent.agent_service import (
     NODE,
     Planner,
+    agent,
     deployment,
     placement,
     planning,
@@ -193,3 +200,35 @@ async def test_gpus_that_cannot_be_one_segment_are_refused(
 
     assert not refused.ok
     assert not planner.node.segments
+
+
+async def test_a_model_is_profiled_on_all_the_gpus_that_hold_it(
+    tmp_path: Path, model: Path
+) -> None:
+    """The server is started on all four, which are free again afterwards; the table says so."""
+    async with planning() as (planner, port):
+        settings = four_gpus(tmp_path, model, f"127.0.0.1:{port}")
+        node = settings.nodes[NODE].model_copy(update={"listen": f"127.0.0.1:{free_port()}"})
+        settings = settings.model_copy(update={"nodes": {NODE: node}})
+        path = tmp_path / "cinquefoil.yaml"
+        path.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
+        request = Request(
+            models=("chat",),
+            batch_sizes=(2,),
+            prompts=(16,),
+            out=tmp_path / "profiles",
+            effort=Effort(0.0, 0, 0.0, 2, 30.0),
+        )
+        async with agent(settings):
+            await planner.until(lambda: len(planner.node.gpus) == 4)
+            await run.profile(path, NODE, request)
+            await planner.until(lambda: len(planner.node.gpus) == 4)
+            assert (await planner.start(BIG)).ok
+
+    table = tmp_path / "profiles" / "chat.70b.4xh100-80gb.csv"
+    (row,) = read_measurements(table)
+    machine = read_fingerprint(table)
+    assert machine is not None
+    assert (machine.gpu, machine.gpus) == ("h100-80gb", 4)
+    assert (row.profile, row.reason) == ("whole", "")
+    assert row.prompt_token_j > 0

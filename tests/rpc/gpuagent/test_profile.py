@@ -195,7 +195,7 @@ async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_
 
         async def reserve() -> str:
             stub = world.agent.stub
-            async with reserved(stub, GPU, "p", wait=True, waiting=waiting) as rig:
+            async with reserved(stub, (GPU,), "p", wait=True, waiting=waiting) as rig:
                 return rig.gpu.uuid
 
         reserving = asyncio.create_task(reserve())
@@ -217,12 +217,12 @@ async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_
 async def test_two_profilers_cannot_have_one_gpu(tmp_path: Path) -> None:
     async with bench(tmp_path) as world:
         stub = world.agent.stub
-        async with reserved(stub, GPU, "a", wait=False, waiting=print):
+        async with reserved(stub, (GPU,), "a", wait=False, waiting=print):
             with pytest.raises(FailedPrecondition, match="by another operator"):
-                async with reserved(stub, GPU, "b", wait=False, waiting=print):
+                async with reserved(stub, (GPU,), "b", wait=False, waiting=print):
                     pass
         with pytest.raises(NotFound, match="no GPU 'GPU-none'; it has GPU-"):
-            async with reserved(stub, "GPU-none", "c", wait=False, waiting=print):
+            async with reserved(stub, ("GPU-none",), "c", wait=False, waiting=print):
                 pass
 
 
@@ -306,7 +306,7 @@ async def test_only_the_clock_changes_between_points_of_a_segment(tmp_path: Path
     """Workers are not started again for another clock."""
     async with (
         bench(tmp_path) as world,
-        reserved(world.agent.stub, GPU, "p", wait=False, waiting=print) as rig,
+        reserved(world.agent.stub, (GPU,), "p", wait=False, waiting=print) as rig,
     ):
         first = await rig.set_up("m", "v", Point("2g.10gb", 1, 4))
         one = {process.pid for process in workers_in(tmp_path)}
@@ -325,7 +325,7 @@ async def test_an_empty_gpu_is_held_at_a_clock_and_given_back_without(tmp_path: 
     save_model(tmp_path / "m.onnx")
     graph = read(load_model(tmp_path / "m.onnx"), "m", Sizes())
     async with bench(tmp_path) as world:
-        async with reserved(world.agent.stub, GPU, "s", wait=False, waiting=print) as rig:
+        async with reserved(world.agent.stub, (GPU,), "s", wait=False, waiting=print) as rig:
             uuid = await rig.hold(705)
             during = await world.layout()
         after = await world.layout()

@@ -6,7 +6,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu
 from services.cli.profile.compare import differences
-from services.cli.profile.request import Request, chosen_gpu, grid
+from services.cli.profile.request import Request, chosen_gpus, grid
 from services.kit.config import Planner
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.measurement import Measurement
@@ -65,7 +65,26 @@ def test_clocks_that_cannot_be_held_are_refused_only_on_request() -> None:
 
 
 def test_of_several_gpus_one_must_be_named() -> None:
-    assert chosen_gpu("", [GPU]) == "GPU-1"
-    assert chosen_gpu("GPU-2", [GPU, GPU]) == "GPU-2"
+    assert chosen_gpus("", [GPU], 1) == ("GPU-1",)
+    assert chosen_gpus("GPU-2", [GPU, GPU], 1) == ("GPU-2",)
     with pytest.raises(InvalidArgument, match="--gpu: say which"):
-        chosen_gpu("", [GPU, GPU])
+        chosen_gpus("", [GPU, GPU], 1)
+
+
+def test_a_model_on_several_gpus_is_measured_on_as_many_whole_ones_of_a_type() -> None:
+    """All of the node, or as many as named; nothing is guessed."""
+    first, second, other = (Gpu(uuid=f"GPU-{number}") for number in range(3))
+    for gpu in (first, second):
+        gpu.type.name = "h100-80gb"
+    other.type.name = "t4"
+
+    assert chosen_gpus("", [first, second], 2) == ("GPU-0", "GPU-1")
+    assert chosen_gpus("GPU-1,GPU-0", [first, second, other], 2) == ("GPU-1", "GPU-0")
+    for named in ("", "GPU-0", "GPU-0,GPU-0"):
+        with pytest.raises(InvalidArgument, match="--gpu: say which 2 GPUs"):
+            chosen_gpus(named, [first, second, other], 2)
+    with pytest.raises(InvalidArgument, match="of one type"):
+        chosen_gpus("GPU-0,GPU-2", [first, second, other], 2)
+    second.mig_enabled = True
+    with pytest.raises(InvalidArgument, match="GPU-1 in MIG mode"):
+        chosen_gpus("", [first, second], 2)

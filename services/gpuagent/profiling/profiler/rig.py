@@ -1,9 +1,9 @@
-"""One reserved GPU, set up for one point after another through its agent."""
+"""Reserved GPUs, set up for one point after another through their agent."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -34,15 +34,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Rig:
-    """A reserved GPU.
+    """A reserved GPU, or several that hold one model together.
 
     Attributes:
         agent: The node's agent.
         node: The node.
-        gpu: The GPU, as it was when it was reserved.
+        gpu: The GPU, or the first, as it was when it was reserved.
         software: What drives it.
         name: Prefix of the segments' ids; unique over time.
         ended: Returns whether the reservation has ended.
+        peers: Further GPUs that each segment holds, as they were.
     """
 
     agent: GpuAgentServiceAsyncStub
@@ -51,6 +52,7 @@ class Rig:
     software: pb.Software
     name: str
     ended: Callable[[], bool]
+    peers: tuple[inventory_pb2.Gpu, ...] = ()
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _running: tuple[str, str, Point] | None = None
     _segment_id: str = ""
@@ -61,6 +63,7 @@ class Rig:
             self.software,
             Fingerprint,
             gpu=self.gpu.type.name,
+            gpus=1 + len(self.peers),
             product_name=self.gpu.type.product_name,
             simulated=self.node.simulated,
             measured_on=measured_on,
@@ -84,6 +87,7 @@ class Rig:
             variant=variant,
             batch_size=point.batch_size,
             processes=point.processes,
+            peer_gpu_uuids=[each.uuid for each in self.peers],
         )
         node = await self._one_slice(point.profile, point.clock_mhz, segment)
         running = (s for s in node.segments if s.spec.segment_id == self._segment_id)
@@ -105,9 +109,8 @@ class Rig:
         return str(gpu.slices[0].uuid)
 
     async def clear(self) -> None:
-        """Restore the GPU to its former state."""
-        slices = [each.placement for each in self.gpu.slices if each.placement.profile != WHOLE]
-        await self._reconfigure(slices=slices, clock_mhz=self.gpu.locked_clock_mhz)
+        """Restore the GPUs to their former state."""
+        await self._reconfigure(*(_as_it_was(each) for each in (self.gpu, *self.peers)))
 
     async def _one_slice(
         self, profile: str, clock_mhz: int, *segments: inventory_pb2.SegmentSpec
@@ -117,14 +120,18 @@ class Rig:
         for segment in segments:
             segment.placement.CopyFrom(place)
         slices = [] if profile == WHOLE else [place]
-        await self._reconfigure(slices=slices, segments=segments, clock_mhz=clock_mhz)
+        await self._reconfigure(
+            pb.DesiredGpu(
+                gpu_uuid=self.gpu.uuid, slices=slices, segments=segments, clock_mhz=clock_mhz
+            ),
+            *(pb.DesiredGpu(gpu_uuid=each.uuid, clock_mhz=clock_mhz) for each in self.peers),
+        )
         return (await checked(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
 
-    async def _reconfigure(self, **desired: Any) -> None:
+    async def _reconfigure(self, *gpus: pb.DesiredGpu) -> None:
         if self.ended():
             raise Unavailable(f"the agent gave {self.gpu.uuid} back: it may have been restarted")
-        gpu = pb.DesiredGpu(gpu_uuid=self.gpu.uuid, **desired)
-        request = pb.ReconfigureRequest(gpus=[gpu], allow_gap=True)
+        request = pb.ReconfigureRequest(gpus=gpus, allow_gap=True)
         await checked(self.agent.Reconfigure(request, timeout=SET_UP_S))
 
     def _start(self, profile: str) -> int:
@@ -139,17 +146,17 @@ class Rig:
 @asynccontextmanager
 async def reserved(
     agent: GpuAgentServiceAsyncStub,
-    gpu_uuid: str,
+    gpu_uuids: Sequence[str],
     name: str,
     *,
     wait: bool,
     waiting: Callable[[Sequence[str]], None],
 ) -> AsyncIterator[Rig]:
-    """Reserve a GPU while the block runs, then restore its former state.
+    """Reserve a GPU, or several, while the block runs, then restore the former state.
 
     Args:
         agent: The node's agent.
-        gpu_uuid: The GPU.
+        gpu_uuids: The GPU, or those that each segment holds together.
         name: Prefix of segment ids; unique over time.
         wait: Wait for segments that run there.
         waiting: Called with them.
@@ -159,20 +166,36 @@ async def reserved(
         FailedPrecondition: Segments run there, and `wait` is not set; or another operator has it.
         ServiceError: The agent does not answer, or may not change its node.
     """
-    call = agent.Reserve(pb.ReserveRequest(gpu_uuid=gpu_uuid, wait=wait))
-    try:
-        while waiting_for := (await _reply(call)).waiting_for:
-            waiting(waiting_for)
+    async with AsyncExitStack() as stack:
+        # All at once: the planner moves nothing from one of them to another.
+        calls = [agent.Reserve(pb.ReserveRequest(gpu_uuid=uuid, wait=wait)) for uuid in gpu_uuids]
+        for call in calls:
+            stack.callback(call.cancel)
+        for call in calls:
+            while waiting_for := (await _reply(call)).waiting_for:
+                waiting(waiting_for)
         found = await checked(agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))
-        gpu = next(each for each in found.node.gpus if each.uuid == gpu_uuid)
-        rig = Rig(agent, found.node, gpu, found.software, name, call.done)
+        known = {each.uuid: each for each in found.node.gpus}
+        gpu, *others = (known[uuid] for uuid in gpu_uuids)
+        rig = Rig(
+            agent,
+            found.node,
+            gpu,
+            found.software,
+            name,
+            lambda: any(call.done() for call in calls),
+            tuple(others),
+        )
         try:
             yield rig
         finally:
-            with suppress(ServiceError):  # the agent does it too, when the stream ends
+            with suppress(ServiceError):  # the agent does it too, when the streams end
                 await rig.clear()
-    finally:
-        call.cancel()
+
+
+def _as_it_was(gpu: inventory_pb2.Gpu) -> pb.DesiredGpu:
+    slices = [each.placement for each in gpu.slices if each.placement.profile != WHOLE]
+    return pb.DesiredGpu(gpu_uuid=gpu.uuid, slices=slices, clock_mhz=gpu.locked_clock_mhz)
 
 
 async def checked(call: Awaitable[T]) -> T:

@@ -355,10 +355,9 @@ class LanguageProfile:
         return shape.performance is not None or self._measured_on(shape) is not None
 
     def _measured_on(self, shape: SliceShape) -> MeasuredSteps | None:
-        here = (shape.gpu, shape.profile)
-        return next(
-            (each for each in self.settings.measured if (each.gpu, each.slice) == here), None
-        )
+        here = (shape.gpu, shape.profile, shape.gpus)
+        measured = self.settings.measured
+        return next((e for e in measured if (e.gpu, e.slice, e.gpus) == here), None)
 
     @property
     def _context_tokens(self) -> float:

@@ -13,6 +13,7 @@ class Fingerprint:
         driver, cuda, onnxruntime: Versions; "" where unknown.
         simulated: Nothing was measured on hardware: the figures are a model's.
         measured_on: Date of the first measurement, ISO 8601.
+        gpus: GPUs that held the model together.
     """
 
     gpu: str
@@ -22,6 +23,7 @@ class Fingerprint:
     onnxruntime: str = ""
     simulated: bool = False
     measured_on: str = ""
+    gpus: int = 1
 
 
 @dataclass(frozen=True, slots=True)

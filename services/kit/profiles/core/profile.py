@@ -35,6 +35,11 @@ class SliceShape:
     performance: Performance | None = None
     core_gmacs_per_s: float = 0.0
 
+    @property
+    def gpus(self) -> int:
+        """Whole GPUs that it is; 1 for a slice of one."""
+        return max(round(self.sm_count / self.gpu_sm_count), 1)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:

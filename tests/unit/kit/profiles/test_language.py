@@ -141,6 +141,17 @@ def test_measured_steps_count_where_they_were_measured_and_the_formula_elsewhere
     assert profile.batch(other, slots, 1) == texts.batch(other, slots, 1)
 
 
+def test_measured_steps_count_on_as_many_gpus_as_held_the_model() -> None:
+    """One GPU's steps are not those of four; the formula is, until they are measured."""
+    one = MeasuredSteps(gpu="h100-80gb", slice="7g.80gb", fixed_s=0.01)
+    four = one.model_copy(update={"gpus": 4, "fixed_s": 0.004})
+    together = replace(WHOLE_H100, sm_count=4 * WHOLE_H100.sm_count)
+
+    assert EIGHT_B.changed(measured=(one, four)).steps(together) == four
+    assert EIGHT_B.changed(measured=(one, four)).steps(WHOLE_H100) == one
+    assert isinstance(EIGHT_B.changed(measured=(one,)).steps(together), FormulaSteps)
+
+
 @given(ratio=st.floats(0.3, 1.0), slots=st.integers(1, 64))
 def test_each_phase_follows_the_clock_by_its_own_sensitivity(ratio: float, slots: int) -> None:
     """Only the prompt stretches where decoding does not follow; power falls for both."""
