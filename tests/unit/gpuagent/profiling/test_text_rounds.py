@@ -61,6 +61,7 @@ def test_the_fit_finds_the_terms_and_what_did_not_run_says_nothing() -> None:
         TRUE.model_dump(exclude={"gpu", "slice"}), rel=0.02
     )
     assert max(errors(rows, found)) < 0.001
+    assert [each.gpus for each in fitted(rows, 4)] == [4]
 
 
 def test_one_row_is_met_and_no_term_is_negative() -> None:
