@@ -122,6 +122,7 @@ class Snapshot(Circumstances):
             to the best variant's, by model.
         parked: Models without requests, which get no segment.
         sites: Power budgets in force.
+        boot_s: Measured times from a worker's start to its first answer, by model and variant, s.
     """
 
     gpus: tuple[Gpu, ...]
@@ -137,6 +138,7 @@ class Snapshot(Circumstances):
     accuracy_so_far: Mapping[str, float] = field(default_factory=dict)
     parked: tuple[Model, ...] = ()
     sites: tuple[SiteLimit, ...] = ()
+    boot_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def demand_rps(self) -> dict[str, float]:
@@ -293,6 +295,7 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
         accuracy_price=snapshot.accuracy_price,
         embodied_gco2e_per_s=_embodied(snapshot, settings),
         sites=snapshot.sites,
+        boot_s=snapshot.boot_s,
     )
     check(problem)
     return problem

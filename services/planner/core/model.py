@@ -426,6 +426,9 @@ class Problem:
         embodied_gco2e_per_s: Embodied carbon of a powered GPU over time, by type; missing: plans do
             not count it.
         sites: Power budgets in force.
+        boot_s: Measured times from a worker's start to its first answer, by model and variant, s;
+            missing: as stated (`Variant.load_s`).
+        pays_back_h: Time within which a change must gain its price, h.
         pools: Number of GPUs per pool.
         node_sizes: Per pool, how many of its nodes have how many GPUs of it; empty while no
             variant takes several GPUs.
@@ -444,6 +447,8 @@ class Problem:
     accuracy_price: Mapping[str, float] = field(default_factory=dict)
     embodied_gco2e_per_s: Mapping[str, float] = field(default_factory=dict)
     sites: tuple[SiteLimit, ...] = ()
+    boot_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    pays_back_h: float = 1.0
     pools: Counter[Pool] = field(init=False, compare=False, repr=False)
     node_sizes: Mapping[Pool, Counter[int]] = field(init=False, compare=False, repr=False)
 

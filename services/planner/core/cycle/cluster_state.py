@@ -536,6 +536,7 @@ class ClusterState:
             dispersion=self.burstiness.known,
             accuracy_price=self._accuracy_price(),
             accuracy_so_far=self.accuracy.so_far(self._now_s()),
+            boot_s=dict(self.boots.measured_s),
         )
 
     def usual(self, now: Snapshot) -> Usual | None:

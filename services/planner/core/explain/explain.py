@@ -205,7 +205,8 @@ def _reconfiguration(problem: Problem, chosen: Judged) -> Iterator[Binding]:
     if ours is None or theirs is None or priced is None:
         return
     gain = theirs.score.objective - ours.score.objective
-    price = priced.score.reconfiguration - chosen.score.reconfiguration
+    price = priced.score.reconfiguration - theirs.score.reconfiguration
+    price -= chosen.score.reconfiguration - ours.score.reconfiguration  # energy is in both gains
     if theirs.score.shortage == ours.score.shortage and _WORTH_SHOWING < gain <= price:
         yield Binding(
             constraint="reconfiguration_price",

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from services.kit.config import Objective
 from services.kit.units import S_PER_H
 from services.planner.core.forecast.scenario_reduction import reduced
 from services.planner.core.forecast.shortest_path import Worth, best_path
@@ -163,23 +162,19 @@ def _questions(problem: Problem) -> Iterator[tuple[Problem, Mapping[Pool, Pool]]
     The current period is solved again only if prices make a difference.
     """
     for number, scenario in enumerate(reduced(problem.forecast, MAX_SOLVES).scenarios):
-        objective = _spread(problem.objective, scenario.length_s / S_PER_H)
+        hours = scenario.length_s / S_PER_H
         pools = _pools(problem, scenario) if number else {pool: pool for pool in problem.pools}
-        if number or objective != problem.objective:
-            yield replace(_seen(problem, pools, scenario), objective=objective), pools
+        if number or (hours != problem.pays_back_h and _priced(problem)):
+            yield replace(_seen(problem, pools, scenario), pays_back_h=hours), pools
 
 
-def _spread(objective: Objective, hours: float) -> Objective:
-    """Return the objective with one-time prices spread over this many hours."""
-    infadapter = objective.infadapter
-    loading = infadapter.model_copy(update={"loading": infadapter.loading / hours})
-    return objective.model_copy(
-        update={
-            "switch_price": objective.switch_price / hours,
-            "layout_price": objective.layout_price / hours,
-            "infadapter": loading,
-        }
+def _priced(problem: Problem) -> bool:
+    """Return whether changes have a price."""
+    objective = problem.objective
+    loads = any(problem.boot_s.values()) or any(
+        variant.load_s for model in problem.models for variant in model.variants
     )
+    return objective.switch_price > 0 or objective.layout_price > 0 or loads
 
 
 def _running(known: Prices) -> Iterator[Segments]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from operator import itemgetter, le
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from services.planner.core.model import (
     SegmentKind,
     Variant,
 )
+from services.planner.core.problem.board_limit import held_ratio, most_active_w
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def build(  # noqa: PLR0913  # the dimensions of the catalog
     A kind stays if a full batch with every process busy takes at most theta x SLO (ParvaGPU IV-A),
     its memory fits, and no other kind of the same variant on the same slice at the same clock is
     better in throughput, energy and latency alike. The stages of a pipeline share theta x SLO.
+    Figures are those at the clock to which the board's power limit lets it (`board_limit`).
 
     Args:
         models: The models to serve.
@@ -196,18 +198,22 @@ def _points(place: Place, grid: _Grid, limits: _Limits) -> Iterator[Point]:
     language = profile if isinstance(profile, TokenProfile) else None
 
     @cache
-    def batch(items: int, busy: int) -> BatchCost | None:
-        return profile.batch(shape, items, busy, clock_ratio=grid.clock_ratio)
+    def batch(ratio: float, items: int, busy: int) -> BatchCost | None:
+        return profile.batch(shape, items, busy, clock_ratio=ratio)
 
+    most_w = most_active_w(place.pool.type, place.slice_kind, gpus)
     for processes, batch_size in product(range(1, most + 1), sizes):
-        cost = batch(batch_size, processes)
+
+        def full(ratio: float, size: int = batch_size, busy: int = processes) -> BatchCost | None:
+            return batch(ratio, size, busy)
+
+        ratio = held_ratio(full, processes, most_w, grid.clock_ratio)
+        cost = batch(ratio, batch_size, processes)
         if cost is None or cost.latency_s > limits.batch_s:
             continue
         tokens = None
         if language is not None:
-            tokens = language.token_times(
-                shape, batch_size, processes, clock_ratio=grid.clock_ratio
-            )
+            tokens = language.token_times(shape, batch_size, processes, clock_ratio=ratio)
         if limits.allow(cost.latency_s, tokens):
             yield Point(
                 batch_size,
@@ -215,7 +221,7 @@ def _points(place: Place, grid: _Grid, limits: _Limits) -> Iterator[Point]:
                 cost.latency_s,
                 processes * batch_size / cost.latency_s,
                 cost.energy_j / batch_size,
-                batch_times_s(batch, batch_size, processes),
+                batch_times_s(partial(batch, ratio), batch_size, processes),
                 tokens,
             )
 

@@ -33,8 +33,8 @@ from heapq import heapify, heappop, heappush
 from services.kit.config import Goals
 from services.kit.grouping import summed
 from services.kit.mig import Geometry, maximal_layouts
-from services.kit.units import carbon_gco2e
-from services.planner.core.model import Model, Pool, Problem, SegmentKind
+from services.kit.units import S_PER_H, carbon_gco2e
+from services.planner.core.model import Model, Pool, Problem, SegmentKind, variants_of
 from services.planner.core.problem.catalog import Place, dedicated, in_time, whole
 from services.planner.core.problem.latency_rule import admissible_rps, most_rps
 from services.planner.core.problem.validation import check
@@ -65,6 +65,20 @@ def gpcs(kind: SegmentKind) -> int:
     return kind.gpus * kind.pool.type.geometry.kind(kind.profile).compute_slices
 
 
+def start_energy_j(kind: SegmentKind, load_s: float) -> float:
+    """Return the energy that a segment takes before its first answer, J.
+
+    Until then it holds its part of a GPU with a context, beside the segments that it replaces. The
+    kernels of the few batches that warm it up are left out.
+
+    Args:
+        kind: Kind of the segment.
+        load_s: Time to its first answer, warm-up included, s.
+    """
+    gpu = kind.pool.type
+    return load_s * gpu.context_power_w * gpcs(kind) / most_gpcs(gpu.geometry)
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
     """Contribution of one unit of each decision to the objective, percentage points.
@@ -77,7 +91,7 @@ class Prices:
         baseline_gco2e_per_s: C_base x demand by model.
         running: Number of running segments by row.
         existing: Number of existing slices by pool and kind.
-        loading_s: Loading time by model and variant, s.
+        loading_s: Loading time by model and variant, as measured or stated, s.
         servable: Names of the models that some segment can serve in time.
         fleet_gpcs: Compute slices of the fleet, at least 1.
         host_idle_w: Host's idle power for each GPU of a pool, W; missing: plans do not count it.
@@ -211,7 +225,8 @@ class Prices:
     @property
     def loading_points(self) -> float:
         """Price per second of the longest loading time."""
-        return self.goals.infadapter * 100.0 * self.problem.objective.infadapter.loading
+        points = self.goals.infadapter * 100.0 * self.problem.objective.infadapter.loading
+        return points / self.problem.pays_back_h
 
     def shortfall(self, kind: SegmentKind) -> float:
         """Return how far serving all of the demand by `kind` stays below the accuracy floor.
@@ -224,10 +239,18 @@ class Prices:
         quality = kind.accuracy / self.models[kind.model].best.accuracy
         return self.problem.objective.accuracy_floor - quality
 
-    @property
-    def switch_points(self) -> float:
-        """Price of one segment that has to be started; 0 while nothing runs."""
-        return self._per_gpu(self.problem.objective.switch_price)
+    def start_points(self, kind: SegmentKind) -> float:
+        """Return the price of one segment that has to be started; 0 while nothing runs.
+
+        It is the switch price, and that of the energy to load it.
+        """
+        if not self.running:
+            return 0.0
+        hours = self.problem.pays_back_h
+        load_s = self.loading_s.get((kind.model, kind.variant), 0.0)
+        mean_w = start_energy_j(kind, load_s) / (hours * S_PER_H)
+        carbon = self.carbon_points(self.counted_gco2e(kind.pool, mean_w))
+        return self._per_gpu(self.problem.objective.switch_price) + self.goals.clover * carbon
 
     @property
     def layout_points(self) -> float:
@@ -235,7 +258,8 @@ class Prices:
         return self._per_gpu(self.problem.objective.layout_price)
 
     def _per_gpu(self, price: float) -> float:
-        return price / len(self.problem.gpus) if self.running else 0.0
+        gpus = len(self.problem.gpus)
+        return price / gpus / self.problem.pays_back_h if self.running else 0.0
 
 
 def prices(problem: Problem) -> Prices:
@@ -261,9 +285,8 @@ def prices(problem: Problem) -> Prices:
             (gpu.pool, placement.profile) for gpu in problem.gpus for placement in gpu.slices
         ),
         loading_s={
-            (model.name, variant.name): variant.load_s
-            for model in demanded.values()
-            for variant in model.variants
+            key: problem.boot_s.get(key, variant.load_s)
+            for key, variant in variants_of(demanded.values()).items()
         },
         servable=_servable(problem, demanded, running),
         fleet_gpcs=max(

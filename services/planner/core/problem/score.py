@@ -94,7 +94,7 @@ def score(
 
 
 def reconfiguration_points(known: Prices, segments: Mapping[SegmentKind, int]) -> float:
-    """Return the price of the change from the running segments to `segments`.
+    """Return the price of the change from the running segments to `segments`, in points.
 
     By counts, not places: segments beyond those that run of the same row, and slices beyond those
     that exist of the same kind, on each pool. Clocks change without a restart.
@@ -102,9 +102,12 @@ def reconfiguration_points(known: Prices, segments: Mapping[SegmentKind, int]) -
     slices: Counter[tuple[Pool, str]] = Counter()
     for kind, count in segments.items():
         slices[kind.pool, kind.profile] += count
-    started = sum(_started(known, segments).values())
+    kinds = {row(kind): kind for kind in segments}
+    started = sum(
+        count * known.start_points(kinds[what]) for what, count in _started(known, segments).items()
+    )
     created = sum(max(0, count - known.existing.get(key, 0)) for key, count in slices.items())
-    return known.switch_points * started + known.layout_points * created
+    return started + known.layout_points * created
 
 
 def longest_loading_s(known: Prices, segments: Mapping[SegmentKind, int]) -> float:

@@ -178,7 +178,7 @@ class Formulation:
             return Goal(self._cost, tolerance, last_resort=most)
         tie = gpu_points / (known.fleet_gpcs + 1) / (2 if tolerance else 1)
         terms = self._cost | _terms(self.counts, (tie * gpcs(kind) for kind in self.kinds))
-        if not tolerance or known.switch_points or known.layout_points:
+        if not tolerance or known.layout_points or any(map(known.start_points, self.kinds)):
             return Goal(terms, tolerance, last_resort=most)
         ties = tie / gpu_points * max(most_gpcs(pool.type.geometry) for pool in pools)
         return Goal(terms, tolerance, step=gpu_points, ties=ties, last_resort=3 / 2 * most)
@@ -360,21 +360,23 @@ class Formulation:
     def _add_changes(self) -> None:
         """Price segments to start and slices to create."""
         known = self.known
-        if known.switch_points:
+        started = {row(kind): known.start_points(kind) for kind in self.kinds}
+        if any(started.values()):
             rows, at = _distinct(map(row, self.kinds))
-            self._price_excess(known.switch_points, at, [known.running.get(r, 0) for r in rows])
+            running = [known.running.get(each, 0) for each in rows]
+            self._price_excess([started[each] for each in rows], at, running)
         if known.layout_points:
             groups, at = _distinct((kind.pool, kind.profile) for kind in self.kinds)
             there = [known.existing.get(group, 0) for group in groups]
-            self._price_excess(known.layout_points, at, there)
+            self._price_excess([known.layout_points] * len(groups), at, there)
 
-    def _price_excess(self, points: float, at: Numbers, free: Sequence[int]) -> None:
+    def _price_excess(self, points: Sequence[float], at: Numbers, free: Sequence[int]) -> None:
         """Price the excess of each group of segments over those that are free."""
         excess = self.program.columns(len(free))
         rows = self.program.rows(len(free), low=np.negative(free))
         self.program.terms(rows, excess, 1.0)
         self.program.terms(rows[at], self.counts, -1.0)
-        self._cost |= dict.fromkeys(excess.tolist(), points)
+        self._cost |= _terms(excess, points)
 
     def _add_loading(self) -> None:
         """Price the longest loading time of a variant of which a segment has to be started."""
