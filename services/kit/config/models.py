@@ -462,7 +462,8 @@ class Variant(ModelFile):
             output of one is the request of the next.
         accuracy: Measured accuracy, in the model's unit, > 0.
         profile: Latency and power by slice, of all stages together.
-        load_s: Time that a worker takes to load it, s; InfAdapter's loading cost.
+        load_s: Time that a worker takes to load it, s, until rollouts have measured it: for
+            InfAdapter's loading cost and the energy of a start.
         max_batch: Largest batch that the file takes; 1: its first dimension is fixed. None: any.
         clock_sensitivity: How its latency follows the SM clock, 0 (not at all) .. 1 (in
             proportion): mu-Serve's weight of the variant in the clock loop. None: 1; of a profile

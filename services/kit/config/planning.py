@@ -169,7 +169,7 @@ class Objective(Section):
             most theta x SLO (ParvaGPU), as with requests at even intervals.
         switch_price: Price of replacing a segment in objective points, per segment and GPU. A
             change must gain its price within one hour of grid time. A plan without a horizon
-            assumes that the next hour is like the present.
+            assumes that the next hour is like the present. The energy of a start is added.
         layout_price: Price of creating or destroying a slice in objective points, per slice and
             GPU, as `switch_price`.
         park_idle_gpus: Whether only GPUs that serve count with their idle power (consolidation).

@@ -7,9 +7,8 @@ board's power that it has of its SMs, and the clock at which it keeps to it. So 
 the limit, wherever placement puts its segments.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import chain
 
 from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.hardware.clock_curve import RATIOS
@@ -17,7 +16,8 @@ from services.kit.mig import Geometry, maximal_layouts
 from services.kit.profiles.core.profile import BatchCost
 from services.planner.core.model import GpuType
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-6
+"""Share of a slice's part by which figures that were computed from it may be above it."""
 
 
 def most_active_w(gpu: GpuType, slice_kind: SliceProfile, gpus: int) -> float:
@@ -25,7 +25,7 @@ def most_active_w(gpu: GpuType, slice_kind: SliceProfile, gpus: int) -> float:
     if gpu.core_gmacs_per_s:
         return float("inf")  # a processor holds its own limit, and reports what is left
     part = slice_kind.sm_count / _most_sms(gpu.geometry)
-    return gpus * part * (gpu.max_power_w - gpu.context_power_w)
+    return gpus * part * (1 + _ROUNDING) * (gpu.max_power_w - gpu.context_power_w)
 
 
 @lru_cache(maxsize=64)
@@ -40,7 +40,6 @@ def held_ratio(
     cost_at: Callable[[float], BatchCost | None],
     processes: int,
     most_w: float,
-    clock_ratio: float,
 ) -> float:
     """Return the highest clock ratio at which a busy segment keeps its part of the limit.
 
@@ -50,15 +49,13 @@ def held_ratio(
         cost_at: Cost of a full batch with every process busy at a clock ratio.
         processes: Processes of the segment.
         most_w: Its part of the limit (`most_active_w`), W.
-        clock_ratio: Highest ratio that is allowed.
     """
-    lower: Iterable[float] = (ratio for ratio in reversed(RATIOS) if ratio < clock_ratio)
-    held = clock_ratio
-    for ratio in chain((clock_ratio,), lower):
+    held = 1.0
+    for ratio in reversed(RATIOS):
         cost = cost_at(ratio)
         if cost is None:
             break
         held = ratio
-        if processes * cost.power_w <= most_w * (1 + _ROUNDING):
+        if processes * cost.power_w <= most_w:
             break
     return held

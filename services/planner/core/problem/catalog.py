@@ -203,12 +203,11 @@ def _points(place: Place, grid: _Grid, limits: _Limits) -> Iterator[Point]:
 
     most_w = most_active_w(place.pool.type, place.slice_kind, gpus)
     for processes, batch_size in product(range(1, most + 1), sizes):
-
-        def full(ratio: float, size: int = batch_size, busy: int = processes) -> BatchCost | None:
-            return batch(ratio, size, busy)
-
-        ratio = held_ratio(full, processes, most_w, grid.clock_ratio)
-        cost = batch(ratio, batch_size, processes)
+        ratio, cost = grid.clock_ratio, batch(grid.clock_ratio, batch_size, processes)
+        if cost is not None and processes * cost.power_w > most_w:
+            ratio = held_ratio(partial(batch, items=batch_size, busy=processes), processes, most_w)
+            ratio = min(ratio, grid.clock_ratio)
+            cost = batch(ratio, batch_size, processes)
         if cost is None or cost.latency_s > limits.batch_s:
             continue
         tokens = None

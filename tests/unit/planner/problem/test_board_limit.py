@@ -45,7 +45,7 @@ def test_no_layout_of_busy_slices_draws_more_than_the_board_may(power_w: float) 
     kinds = kinds_of(power_w)
     for layout in maximal_layouts(POOL.type.geometry):
         held = [kinds[place.profile] for place in layout if place.profile in kinds]
-        assert POOL.type.context_power_w + sum(map(busy_w, held)) <= LIMIT_W + 1e-6
+        assert POOL.type.context_power_w + sum(map(busy_w, held)) <= LIMIT_W + 1e-3
 
 
 def test_a_slice_is_as_slow_as_the_clock_that_its_board_falls_to() -> None:
