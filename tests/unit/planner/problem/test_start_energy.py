@@ -62,12 +62,12 @@ def test_the_program_pays_what_the_score_says() -> None:
     assert found.gap is not None
     assert found.gap < 1e-3
     for kind in problem.catalog[::7]:
-        rival = Configuration({kind: 1}, {kind: min(20.0, prices(problem).usable_rps(kind))})
-        assert score(problem, rival).worth <= score(problem, found).worth
+        other = Configuration({kind: 1}, {kind: min(20.0, prices(problem).usable_rps(kind))})
+        assert score(problem, other).worth <= score(problem, found).worth
 
 
 def test_a_start_pays_back_over_the_hours_that_it_lasts() -> None:
-    """What an hour does not earn, two days of the same grid do: the horizon spreads its price."""
+    """An hour does not earn it, two days of the same grid do: the horizon spreads its price."""
     problem = running(3600.0)
     pool = problem.gpus[0].pool
     here = {pool.zone: pool.intensity_gco2e_per_kwh}
