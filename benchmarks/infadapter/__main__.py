@@ -52,7 +52,8 @@ def measure() -> Report:
 
 
 def _policies(known: Setting, weight: float) -> dict[str, Policy]:
-    return {
+    planner = {"planner": policies.by_strategy(known, weight, ours)}
+    return (planner if weight == DRAWN_WEIGHT else {}) | {
         "infadapter": policies.infadapter(known, weight, ours),
         "infadapter (margin)": policies.infadapter(known, weight, margin),
         "switching+": policies.model_switching(known, weight, ours),

@@ -16,7 +16,7 @@ order of accuracy, cut where a bound on what the variants to come can add says s
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.infadapter.branch_and_bound import Level, Search, Size
 from services.kit.config import InfAdapter as Weights
@@ -60,12 +60,19 @@ class Allocation:
         load_rps: By variant (lambda_m), the same keys.
         objective: Eq. 1 over the served load.
         unserved_rps: Load beyond what the budget can serve; above 0 means overloaded.
+        parts: Sizes of a variant's segments, of variants that have several.
     """
 
     units: Mapping[str, int]
     load_rps: Mapping[str, float]
     objective: float
     unserved_rps: float = 0.0
+    parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """Return the sizes of a variant's segments; none where it does not run."""
+        units = self.units.get(name)
+        return self.parts.get(name, () if units is None else (units,))
 
     @property
     def overloaded(self) -> bool:

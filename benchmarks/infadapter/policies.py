@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.infadapter.allocation import Allocation, Allocator, Candidate
+from benchmarks.infadapter.by_strategy import StrategyAllocator
 from benchmarks.infadapter.setting import CORES, Setting
 
 PATIENCE = 4
@@ -117,6 +118,11 @@ def margin(outlook: Outlook) -> float:
 def infadapter(setting: Setting, resources: float, foresee: Callable[[Outlook], float]) -> Policy:
     """Return InfAdapter: several networks at a time."""
     return Adaptive(foresee, _allocator(setting, resources, setting.candidates).allocate)
+
+
+def by_strategy(setting: Setting, resources: float, foresee: Callable[[Outlook], float]) -> Policy:
+    """Return InfAdapter by the planner's own strategy, on the slices that cores have."""
+    return Adaptive(foresee, StrategyAllocator(setting, resources).allocate)
 
 
 def model_switching(

@@ -167,11 +167,11 @@ def _serve(
     above = late = accuracy = p99_s = 0.0
     accuracies = {each.name: each.accuracy for each in setting.candidates}
     for name, share in shares.items():
-        cores = allocation.units[name]
-        own, capacity = share * load_rps, setting.measured_rps[name][cores]
+        sizes = allocation.sizes(name)
+        own, capacity = share * load_rps, sum(setting.measured_rps[name][size] for size in sizes)
         grown = np.cumsum(own - capacity)
         queued = grown + np.maximum(waiting.get(name, 0.0), np.maximum.accumulate(-grown))
-        latency_s = setting.p99_s[name][cores] + queued / capacity
+        latency_s = max(setting.p99_s[name][size] for size in sizes) + queued / capacity
         waiting[name] = float(queued[-1])
         above += float(np.maximum(own - capacity, 0.0).sum())
         late += float(own[latency_s > setting.slo_s].sum())
@@ -185,7 +185,7 @@ def _serve(
 def _loading_s(setting: Setting, running: Allocation, wanted: Allocation) -> float:
     load_s = {each.name: each.load_s for each in setting.candidates}
     return max(
-        (load_s[name] for name, units in wanted.units.items() if running.units.get(name) != units),
+        (load_s[name] for name in wanted.units if running.sizes(name) != wanted.sizes(name)),
         default=0.0,
     )
 
