@@ -182,7 +182,10 @@ NO_MEANING = {
     "files": """
         carbon.cache_dir nodes.state_dir nodes.worker_user models.variants.file planner.database
         models.variants.uri models.variants.sha256 model_cache.folder model_cache.max_mib
-        planner.accounting.retention_d console.token_file router.routing_file
+        planner.accounting.retention_d console.token_file router.routing_file models_file
+    """,
+    "objects of a Kubernetes cluster": """
+        planner.kubernetes.models_map planner.kubernetes.parked_nodes
     """,
     "nothing fails": """
         carbon.zones.hold_s nodes.orphan_timeout_s nodes.leave_timeout_s planner.standby
