@@ -57,11 +57,13 @@ class Identity:
 
 
 def identities(deployment: Deployment) -> Iterator[Identity]:
-    """Yield every service of a deployment, an operator and a client."""
+    """Yield every service of a deployment, its region, an operator and a client."""
     for each in endpoints(deployment):
         yield Identity(each.role, each.node, _hosts(each.endpoint))
     for name, node in deployment.nodes.items():
         yield Identity("worker", name, _named((node.worker_host,)))
+    if deployment.regions is not None:
+        yield Identity("region", deployment.regions.name)
     yield Identity("operator", "local", place="operator")  # the command line's own
     yield Identity("client", "local")
 

@@ -12,8 +12,8 @@ from services.cli.console.quantities import percent
 from services.cli.regions.rows import region_rows
 
 _COLUMNS = (
-    "region", "model", ">mg/\nrequest", ">granted/s", ">sent/s", ">received/s", ">ms",
-    ">home if\nit is lost", "state",
+    "region", "model", ">mg/\nrequest", ">granted\n/s", ">sent\n/s", ">received\n/s", ">ms",
+    ">home if\nlost", "state",
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ async def show_list(config: Path, *, as_json: bool) -> None:
         )
     note = (
         f"{found.regions[0].name}: granted is its capacity, sent the requests of its own clients;"
-        " home if it is lost: load of this region without that one, of its capacity"
+        " home if lost: load of this region without that one, of its capacity"
     )
     show(found.regions, lambda: Group(rows, Text(note, style="dim")), as_json=as_json)
 

@@ -28,7 +28,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.waiting_work import zone_weights
 from services.planner.core.decide import staying
 from services.planner.core.regions.exchange import ModelFigures, RegionExchange
-from services.planner.core.regions.offers import Limits, Offer
+from services.planner.core.regions.offers import IntensityRecord, Limits, Offer
 from services.planner.core.waiting.power import room_of
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Regions:
         self._state, self._publisher = state, publisher
         self._routers: dict[str, _RouterView] = {}
         self._known: tuple[float, dict[str, ModelFigures]] = (-math.inf, {})
+        self._intensities = IntensityRecord()
         self.faults: dict[str, str] = dict.fromkeys(settings.peers, "not called yet")
         self.draining_peers: set[str] = set()
         self.exchange = RegionExchange(
@@ -151,7 +152,7 @@ class Regions:
         now = self._state.snapshot(self._publisher.shares)
         if now is None:
             return {}
-        present = self._state.intensity_for_plans()
+        present = self._present()
         segments = grouped(
             (each.kind.model, each) for each in staying(now) if not each.kind.stage.index
         )
@@ -165,6 +166,15 @@ class Regions:
                 offer = Offer(self._settings.name, energy_j, intensity)
                 found[model.name] = ModelFigures(offer, capacity_rps, own_rps)
         return found
+
+    def _present(self) -> dict[str, float | None]:
+        """Return each zone's intensity to compare regions by; None: its news are too old."""
+        signal, now_s = self._state.signal, self._state.clock.monotonic()
+        ages_s, now_s = signal.staleness_s(now_s), now_s * signal.speedup
+        return {
+            zone: self._intensities.in_force(zone, intensity, ages_s.get(zone, 0.0), now_s)
+            for zone, intensity in self._state.intensity_for_plans().items()
+        }
 
     # ---- the exchange --------------------------------------------------------------------------
 

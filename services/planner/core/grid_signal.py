@@ -60,11 +60,12 @@ class GridSignal:
 
     Attributes:
         count: Number of intensities heard so far.
+        speedup: Grid seconds per second.
     """
 
     def __init__(self, dwell_s: float = 0.0, speedup: float = 1.0) -> None:
         self._dwell_s = dwell_s / speedup
-        self._speedup = speedup
+        self.speedup = speedup
         self.count = 0
         self._heard: dict[str, deque[_Heard]] = {}
         self._born_s: dict[str, float] = {}  # time of each zone's newest information
@@ -87,7 +88,7 @@ class GridSignal:
             heard = self._heard.setdefault(zone, deque())
             heard.append(_Heard(now_s, intensity))
             self._forget(heard, now_s)
-            self._born_s[zone] = now_s - staleness_s.get(zone, 0.0) / self._speedup
+            self._born_s[zone] = now_s - staleness_s.get(zone, 0.0) / self.speedup
 
     def recall(self, zone: str, born_s: float) -> None:
         """Record the age of an intensity from before a restart: any other is a change at once.
@@ -104,7 +105,7 @@ class GridSignal:
 
     def staleness_s(self, now_s: float) -> dict[str, float]:
         """Return the staleness of each zone, grid time, s."""
-        return {zone: age_s * self._speedup for zone, age_s in self.ages_s(now_s).items()}
+        return {zone: age_s * self.speedup for zone, age_s in self.ages_s(now_s).items()}
 
     def ranges(self, now_s: float) -> dict[str, Range]:
         """Return the lowest and highest intensity within the last `dwell_s`, by zone."""

@@ -1,8 +1,11 @@
 """Offers of peer regions, as far as they are believed, and in which order they are taken."""
 
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from typing import Final
 
 from services.kit.units import J_PER_KWH
@@ -86,21 +89,40 @@ def worth_sending_to(home: Offer, offers: Iterable[Offer], limits: Limits) -> tu
     return tuple(sorted(cleaner, key=lambda offer: (offer.carbon_gco2e, offer.region)))
 
 
-def intensity_in_force(samples: Sequence[tuple[float, float]], now_s: float) -> float | None:
-    """Return the intensity to compare regions by; None: nothing usable is known.
+class IntensityRecord:
+    """Intensities of the last day and a quarter, by zone, for hours without news.
 
-    The last sample, while it is younger than 6 h; else that of the same hour of yesterday.
-
-    Args:
-        samples: Start, s, and intensity, gCO2e/kWh; oldest first.
-        now_s: Now, on the same clock, s.
+    Times are grid time, s. One sample is kept of every `STEP_S`.
     """
-    known = [sample for sample in samples if sample[0] <= now_s]
-    if not known:
+
+    STEP_S: Final = 900.0
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[tuple[float, float]]] = {}
+
+    def in_force(
+        self, zone: str, intensity_gco2e_per_kwh: float, age_s: float, now_s: float
+    ) -> float | None:
+        """Note a zone's last intensity; return the one to compare regions by.
+
+        The last, while it is younger than 6 h; else that of the same hour of yesterday; None where
+        that is not known.
+
+        Args:
+            zone: The zone.
+            intensity_gco2e_per_kwh: Its last intensity.
+            age_s: The age of that.
+            now_s: Now.
+        """
+        samples = self._samples.setdefault(zone, deque())
+        if age_s <= FRESH_S:
+            if not samples or now_s - samples[-1][0] >= self.STEP_S:
+                samples.append((now_s, intensity_gco2e_per_kwh))
+            while samples[0][0] < now_s - DAY_S - FRESH_S:
+                samples.popleft()
+            return intensity_gco2e_per_kwh
+        yesterday_s = now_s - DAY_S
+        index = bisect_right(samples, yesterday_s, key=itemgetter(0)) - 1
+        if index >= 0 and yesterday_s - samples[index][0] <= FRESH_S:
+            return samples[index][1]
         return None
-    if now_s - known[-1][0] <= FRESH_S:
-        return known[-1][1]
-    yesterday = [sample for sample in known if sample[0] <= now_s - DAY_S]
-    if yesterday and now_s - DAY_S - yesterday[-1][0] <= FRESH_S:
-        return yesterday[-1][1]
-    return None

@@ -14,10 +14,10 @@ from services.planner.core.regions.grants import (
     allot,
 )
 from services.planner.core.regions.offers import (
+    IntensityRecord,
     Limits,
     Offer,
     believed,
-    intensity_in_force,
     worth_sending_to,
 )
 from services.planner.core.regions.shares import Wish, shares
@@ -136,8 +136,10 @@ def test_grants_count_from_the_question_and_expire() -> None:
 
 def test_old_news_give_way_to_yesterday() -> None:
     """Up to 6 h the last value counts, then yesterday's same hour, then none."""
-    hours = [(3600.0 * hour, float(hour)) for hour in range(48)]
-    assert intensity_in_force(hours, 3600.0 * 47 + 21_600) == 47.0
-    assert intensity_in_force(hours, 3600.0 * 54) == 30.0
-    assert intensity_in_force(hours, 3600.0 * 90) is None
-    assert intensity_in_force([], 0.0) is None
+    record = IntensityRecord()
+    for hour in range(48):
+        assert record.in_force("z", float(hour), 0.0, 3600.0 * hour) == hour
+    assert record.in_force("z", 47.0, 21_600.0, 3600.0 * 47 + 21_600) == 47.0
+    assert record.in_force("z", 47.0, 7 * 3600.0, 3600.0 * 54) == 30.0
+    assert record.in_force("z", 47.0, 43 * 3600.0, 3600.0 * 90) is None
+    assert record.in_force("new", 1.0, 7 * 3600.0, 0.0) is None
