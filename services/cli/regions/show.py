@@ -22,9 +22,9 @@ async def show_list(config: Path, *, as_json: bool) -> None:
     found = await query(
         config, lambda clients: clients.regions.ListRegions(pb.ListRegionsRequest())
     )
-    rows = table("", *_COLUMNS)
-    for row in region_rows(found):
-        rows.add_row(
+    rows, shown = region_rows(found), table("", *_COLUMNS)
+    for row in rows:
+        shown.add_row(
             row.region,
             row.model or "-",
             f"{row.carbon_gco2e * 1e3:.3g}",
@@ -39,7 +39,7 @@ async def show_list(config: Path, *, as_json: bool) -> None:
         f"{found.regions[0].name}: granted is its capacity, sent the requests of its own clients;"
         " home if lost: load of this region without that one, of its capacity"
     )
-    show(found.regions, lambda: Group(rows, Text(note, style="dim")), as_json=as_json)
+    show(rows, lambda: Group(shown, Text(note, style="dim")), as_json=as_json)
 
 
 async def order_drain(config: Path, *, resume: bool) -> None:

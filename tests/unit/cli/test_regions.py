@@ -1,10 +1,12 @@
 """Regions in rows: what came home if one were lost."""
 
+import json
 from typing import Any
 
 import pytest
 
 from cinquefoil.regions.v1.regions_pb2 import Flow, ListRegionsResponse, Region
+from services.cli.console.output import as_line
 from services.cli.regions.rows import region_line, region_rows
 
 
@@ -41,3 +43,10 @@ def test_a_line_says_what_goes_or_why_nothing_does() -> None:
     _, away, _ = region_rows(regions(reachable=False, reason="no answer", flows=[]))
     assert region_line(away) == "region north: no answer"
     assert region_rows(None) == []
+
+
+def test_rows_are_json() -> None:
+    """A row for each region and model, with null where nothing is known."""
+    home, north, _ = json.loads(as_line(region_rows(regions())))
+    assert home["load_if_lost"] is None
+    assert north["sent_rps"] == 20
