@@ -391,11 +391,11 @@ def _decision(
     spare = BridgeRoom(problem.gpus, new_id)
     pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
     in_use = Counter(pools[uuid] for uuid in {uuid for each in target for uuid in each.gpu_uuids})
-    found = score.score(problem, configuration, in_use=in_use)
+    found = expected(problem, configuration, score.score(problem, configuration, in_use=in_use))
     return Decision(
         problem=problem,
         configuration=configuration,
-        score=expected(problem, configuration, found),
+        score=found,
         running=before,
         target=target,
         rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models, spare),

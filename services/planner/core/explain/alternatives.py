@@ -68,11 +68,11 @@ def alternatives(problem: Problem, chosen: Configuration, solve: Solve) -> Itera
                 yield judged
 
 
-def judge(known: Prices, configuration: Configuration) -> Judged | None:
-    """Return a configuration with its score; None: the fleet cannot hold it."""
+def judge(known: Prices, configuration: Configuration, *, fills: bool = True) -> Judged | None:
+    """Return a configuration with its score; None: the fleet cannot hold it; see `expected`."""
     try:
         judged = score(known.problem, configuration, known)
-        return Judged(configuration, expected(known.problem, configuration, judged))
+        return Judged(configuration, expected(known.problem, configuration, judged, fills=fills))
     except ServiceError:
         return None
 

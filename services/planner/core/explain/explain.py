@@ -73,7 +73,7 @@ def explain(decided: DecidedPlan) -> Explanation:
     others = list(alternatives(problem, configuration, solve))
     if optimum is not None and optimum.graph != chosen.graph:
         others.append(optimum)
-    base = judge(known, REGISTRY["base"](problem))
+    base = judge(known, REGISTRY["base"](problem), fills=False)
     case = ExplainedCase(
         problem=problem,
         chosen=chosen,

@@ -91,13 +91,17 @@ def _curve(
     return PowerCurve(rates, tuple(np.maximum.accumulate([points[rate] for rate in rates])))
 
 
-def expected(problem: Problem, configuration: Configuration, score: Score) -> Score:
+def expected(
+    problem: Problem, configuration: Configuration, score: Score, *, fills: bool = True
+) -> Score:
     """Return a score whose power and emissions are those of texts' batches at their load.
 
     Args:
         problem: The problem.
         configuration: The configuration.
         score: Its score, by the energy of full batches.
+        fills: Routers fill segments one after another where the model says so; else all are evenly
+            loaded, as BASE's.
     """
     models = {model.name: model for model in problem.models}
     more_w: defaultdict[Pool, float] = defaultdict(float)
@@ -107,7 +111,8 @@ def expected(problem: Problem, configuration: Configuration, score: Score) -> Sc
             continue
         curve = curve_of(model, kind)
         load_rps = min(configuration.load_rps.get(kind, 0.0), count * kind.throughput_rps)
-        parts_rps = _filled(load_rps, curve, count) if model.fills else [load_rps / count] * count
+        one_by_one = fills and model.fills
+        parts_rps = _filled(load_rps, curve, count) if one_by_one else [load_rps / count] * count
         more_w[kind.pool] += sum(map(curve.at, parts_rps)) - load_rps * kind.energy_j
     more_g = sum(pool.carbon_gco2e(watts * S_PER_H) for pool, watts in more_w.items())
     return replace(

@@ -560,6 +560,10 @@ class _Wait:
     def _not_within(self, time: float) -> float:
         ends = math.floor(time) + 1
         size = ends * self._servers
+        groups = self._groups
+        came_at_most = self._load + 12 * math.sqrt(self._load * groups) + 40 * groups
+        if size > len(self._queue) + came_at_most:
+            return 0.0  # beyond the longest queue; what is neglected is below 1e-15
         came = counts(np.array([self._load * (ends - time)]), size, self._groups)[0]
         if self._groups > 1.0:  # of its own group, some come before it: a geometric number
             more = (self._groups - 1.0) / (self._groups + 1.0)

@@ -3,11 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from services.kit.config import Objective
+from services.kit.profiles.core.language import LanguageProfile
 from services.kit.units import S_PER_H
 from services.planner.core.accounting.levers import LEVERS, saved_by_lever
-from services.planner.core.model import Configuration, Gpu, Problem
+from services.planner.core.model import Configuration, Gpu, Model, Problem, Variant
+from services.planner.core.problem.catalog import whole
+from services.planner.core.problem.power_curve import expected
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
 from tests.support.planner import fleets
@@ -17,6 +22,7 @@ TWO_ZONES = fleets.fleet(
 )
 ONE_ZONE = fleets.fleet((fleets.pool(), 3))
 """Fleets of 40 GB A100s."""
+H100 = fleets.pool("h100-80gb")
 
 
 def saved(problem: Problem, configuration: Configuration) -> dict[str, float]:
@@ -66,3 +72,50 @@ def test_a_cleaner_zone_and_an_empty_gpu_have_their_own_parts() -> None:
     assert found["place"] == pytest.approx(expected)
     use_w = kind.pool.type.use_power_w
     assert found["consolidation"] == pytest.approx(2 * use_w * 1.5 * 400.0 / 1000.0)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    parameters_b=st.sampled_from([1.5, 8.0, 14.0]),
+    answer_tokens=st.sampled_from([40.0, 300.0]),
+    load=st.floats(0.01, 0.6),
+    gpus=st.integers(1, 6),
+    clocks=st.sampled_from([(1.0,), (0.6, 1.0)]),
+    fills=st.booleans(),
+    small=st.booleans(),
+)
+def test_parts_add_up_for_language_models(  # noqa: PLR0917  # what plans depend on
+    parameters_b: float,
+    answer_tokens: float,
+    load: float,
+    gpus: int,
+    clocks: tuple[float, ...],
+    fills: bool,
+    small: bool,
+) -> None:
+    """BASE is evenly loaded, and batches are as large as the load makes them, in both."""
+    profile = LanguageProfile.of(parameters_b, answer_tokens=answer_tokens)
+    variants = [Variant("large", 0.8, profile)]
+    if small:
+        variants.append(Variant("small", 0.7, profile.changed(parameters_b=parameters_b / 2)))
+    whole_gpu = H100.type.shape(whole(H100))
+    most = profile.batch(whole_gpu, 64, 1)
+    assert most is not None
+    demand_rps = load * gpus * 64 / most.latency_s
+    model = Model("text", 60.0, 95.0, demand_rps, tuple(variants), fills=fills)
+    objective = Objective(park_idle_gpus=True)
+    problem = fleets.problem(
+        fleets.fleet((H100, gpus)), [model], objective,
+        batch_sizes=(1, 8, 64), max_processes=2, clock_ratios=clocks,
+    )  # fmt: skip
+    base, plan = REGISTRY["base"](problem), REGISTRY["exact"](problem)
+
+    found = expected(problem, plan, score(problem, plan))
+    of_base = expected(problem, base, score(problem, base), fills=False)
+
+    assert of_base.unserved_rps["text"] == pytest.approx(0.0)
+    saving = of_base.carbon_gco2e_per_h - found.carbon_gco2e_per_h
+    parts = saved_by_lever(problem, plan, found)
+    assert sum(parts.values()) == pytest.approx(saving, rel=0.01, abs=1e-3)
+    assert bool(parts["clocks"]) == any(kind.clock_mhz for kind in plan.segments)
+    assert parts["place"] == pytest.approx(0.0, abs=1e-6)

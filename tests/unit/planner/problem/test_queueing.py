@@ -3,6 +3,7 @@
 import heapq
 import math
 import random
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -250,3 +251,12 @@ def test_a_segment_may_take_less_of_a_bursty_load() -> None:
     bursty = replace(model, dispersion=Dispersion(9.0, 9.0))
 
     assert admissible_rps(objective, bursty, of) < admissible_rps(objective, model, of)
+
+
+def test_an_objective_far_above_a_requests_time_costs_no_time_to_check() -> None:
+    """Nothing waits for a million requests' times: counts of all that could come are not needed."""
+    where = station(kind(processes=3), 20, 0.9)
+    begun_s = time.process_time()
+    late = late_share([where], 1e6 * where.kind.latency_s, Dispersion(12.0, 40.0))
+    assert late == 0.0
+    assert time.process_time() - begun_s < 2.0
