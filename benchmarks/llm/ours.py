@@ -15,7 +15,7 @@ from services.simulator.continuous_batching import Replica
 
 REPORT_S: Final = 5.0
 SEEN: Final = 1000  # answers by which the planner knows lengths
-FIRST: Final = 100  # before as many have come, all GPUs serve
+FIRST: Final = 100  # before as many have come, all GPUs serve, at their highest clock
 DOWN_S: Final = 60.0
 WORTH: Final = 0.8
 """A zone's GPUs replace another's where the grid is at most so dirty: moving boots servers."""
@@ -88,7 +88,7 @@ class Cinquefoil:
             self._demand.observe("router", {_MODEL: self._coming - self._reported}, REPORT_S)
             self._bursts.observe("router", int(now_s - REPORT_S), {_MODEL: self._per_second(now_s)})
             self._reported = self._coming
-        if self._coming < FIRST:
+        if self._coming < FIRST or now_s < DOWN_S:  # less load counts after so long
             return
         if not self._planned or self._usual().differs(self._usual(self._planned)):
             self._planned = tuple(self._arrived)
@@ -97,7 +97,7 @@ class Cinquefoil:
         wanted, self.clock = plan_of(
             inputs, outputs, load_rps, self._limits, bursts=self._bursts.known[_MODEL]
         )
-        if self._elastic and now_s >= DOWN_S:  # less load counts once it has been less for so long
+        if self._elastic:
             fleet.scale(wanted, now_s, self._order(fleet))
 
     def clock_at(self, replica: Replica, now_s: float) -> float:

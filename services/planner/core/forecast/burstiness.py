@@ -4,7 +4,8 @@ The index of dispersion for counts, variance over mean, in windows of one and of
 and Lewis, "The Statistical Analysis of Series of Events", 1966). The requests of all routers are
 added up by second first: bursts that a load balancer splits are one. Within a block of
 `BLOCK_S` the variance is about the block's own mean, so that slower changes, which the forecast of
-the load covers, do not count.
+the load covers, do not count. The first block counts for its part before it is complete, where the
+load is burstier than configured: to plan for bursts too late costs requests, too early only energy.
 """
 
 import math
@@ -22,6 +23,9 @@ BLOCK_S: Final = 100
 """Length of a block; slower changes are the load forecast's."""
 
 LONG_S: Final = 10
+EARLY_S: Final = 3 * LONG_S
+"""Part of the first block from which it counts, where it is burstier, s."""
+
 LATE_S: Final = 3
 """Longest that a second waits for the reports of all routers, s."""
 
@@ -45,25 +49,35 @@ class _Estimate:
         at_1s, at_10s: Weighted means over the blocks.
         weight: Weight of the blocks so far.
         counts: Requests in each second of the current block.
+        blocks: Number of complete blocks.
     """
 
     at_1s: float
     at_10s: float
     weight: float = PRIOR_BLOCKS
     counts: list[int] = field(default_factory=list)
+    blocks: int = 0
 
     def add(self, count: int) -> bool:
-        """Add the next second; return whether it completes a block."""
+        """Add the next second; return whether there is more to learn."""
         self.counts.append(count)
-        if len(self.counts) < BLOCK_S:
-            return False
-        block, self.counts = np.array(self.counts, dtype=np.float64), []
-        if not block.any():
-            return False
-        self.weight = DECAY * self.weight + 1.0
-        self.at_1s += (_index(block) - self.at_1s) / self.weight
-        self.at_10s += (_index(block.reshape(-1, LONG_S).sum(axis=1)) - self.at_10s) / self.weight
-        return True
+        if len(self.counts) == BLOCK_S and not any(self.counts):
+            self.counts = []
+        early = not self.blocks and len(self.counts) % LONG_S == 0 and len(self.counts) >= EARLY_S
+        return (early or len(self.counts) == BLOCK_S) and any(self.counts)
+
+    def learn(self) -> Dispersion:
+        """Return the dispersion with the current block; a complete one is kept."""
+        block = np.array(self.counts, dtype=np.float64)
+        part = len(block) / BLOCK_S
+        weight = DECAY * self.weight + part
+        by_window = block.reshape(-1, LONG_S).sum(axis=1)
+        at_1s = self.at_1s + part * (_index(block) - self.at_1s) / weight
+        at_10s = self.at_10s + part * (_index(by_window) - self.at_10s) / weight
+        if part >= 1:
+            self.at_1s, self.at_10s, self.weight = at_1s, at_10s, weight
+            self.counts, self.blocks = [], self.blocks + 1
+        return Dispersion(max(at_1s, 1.0), max(at_10s, 1.0))
 
 
 def _index(counts: NDArray[np.float64]) -> float:
@@ -150,8 +164,12 @@ class Burstiness:
                     self._learn(model, estimate)
 
     def _learn(self, model: str, estimate: _Estimate) -> None:
-        new = Dispersion(max(estimate.at_1s, 1.0), max(estimate.at_10s, 1.0))
-        old = self.known[model]
+        old, new = self.known[model], estimate.learn()
+        if not estimate.blocks:
+            new = Dispersion(max(new.at_1s, old.at_1s), max(new.at_10s, old.at_10s))
+        elif estimate.blocks == 1 and not estimate.counts:  # parts of it are replaced
+            old = self._initial[model]
+            self.known = {**self.known, model: old}
         if _differs(new.at_1s, old.at_1s) or _differs(new.at_10s, old.at_10s):
             self.known = {**self.known, model: new}  # snapshots have the old ones
 

@@ -7,7 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from cinquefoil.planner.v1.records import Dispersion
-from services.planner.core.forecast.burstiness import BLOCK_S, MAX_DISPERSION, Burstiness
+from services.planner.core.forecast.burstiness import (
+    BLOCK_S,
+    EARLY_S,
+    MAX_DISPERSION,
+    Burstiness,
+)
 from services.planner.core.model import POISSON
 
 START = 1_700_000_000
@@ -92,6 +97,14 @@ def test_a_day_is_no_burst() -> None:
     rate = 100 * (1 + 0.9 * np.sin(np.arange(7200) / 86400 * 2 * np.pi))
 
     assert learnt(np.random.default_rng(4).poisson(rate)) == POISSON
+
+
+def test_bursts_count_before_the_first_block_is_complete() -> None:
+    """Half a minute of them is planned for; as much of a steady load changes nothing."""
+    bursts = np.tile([0] * 9 + [300], 4)
+
+    assert learnt(bursts[:EARLY_S]).at_1s > 4
+    assert learnt(np.random.default_rng(7).poisson(30.0, 40)) == POISSON
 
 
 def test_the_initial_value_fades() -> None:
