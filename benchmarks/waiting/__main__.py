@@ -36,8 +36,8 @@ def main() -> None:
         tables.extend(found.tables)
         document.update(found.document or {})
     if "interactive" in parts:
-        loads = interactive.LOADS[1:2] if arguments.quick else interactive.LOADS
-        beside = document["interactive"] = interactive.measure(loads)
+        quick = (interactive.LOADS[1:2], 1) if arguments.quick else (interactive.LOADS,)
+        beside = document["interactive"] = interactive.measure(*quick)
         tables.append(Figures("interactive conversations beside waiting work, one H100", beside))
     if "lines" in parts:
         outcomes = list(_outcomes(arguments))

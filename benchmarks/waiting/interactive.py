@@ -1,48 +1,68 @@
 """Interactive conversations on one H100, alone and beside more waiting ones than it has room for.
 
 Step by step in virtual time: the router's own rule of headroom decides how many run beside them.
+Both runs of a seed have the same conversations. After a jump they come at the full load: the
+router learnt beside three tenths of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import yaml
 
+from benchmarks.harness import in_processes
 from benchmarks.waiting.release import ANSWER, INTERACTIVE_RPS, PROMPT
 from services.simulator.loader import Setting, read
 from services.simulator.report.figures import TextFigures, figures
 from services.simulator.run import draw_arrivals, simulate
 
-LOADS: Final = (0.3, 0.5, 0.7, 1.0)
-"""Of the interactive load within the objectives."""
+Loads = tuple[float, ...]
+"""Parts of the interactive load within the objectives, each for the same time."""
 
-_LENGTH_S: Final = 150.0
+LOADS: Final[tuple[Loads, ...]] = ((0.3,), (0.5,), (0.7,), (1.0,), (0.3, 1.0))
+SEEDS: Final = 8
+
+_LENGTH_S: Final = 300.0
 _WAITING_RPS: Final = 12.0
 
 
-def measure(loads: tuple[float, ...] = LOADS) -> list[dict[str, Any]]:
-    """Return attainment, and the 99th percentiles beside waiting work over those without."""
-    rows = []
-    for load in loads:
-        alone, beside = (_figures(load, waiting_rps) for waiting_rps in (0.0, _WAITING_RPS))
-        rows.append(
-            {
-                "load": load,
-                "attainment_alone": alone.in_time,
-                "attainment_beside": beside.in_time,
-                "ttft_p99_ratio": (beside.ttft_p99_s or 0.0) / (alone.ttft_p99_s or 1.0),
-                "tpot_p99_ratio": (beside.tpot_p99_s or 0.0) / (alone.tpot_p99_s or 1.0),
-            }
-        )
-    return rows
+def measure(loads: Sequence[Loads] = LOADS, seeds: int = SEEDS) -> list[dict[str, Any]]:
+    """Return what attainment changes beside waiting work, in points, and both 99th percentiles."""
+    runs = [(each, seed) for each in loads for seed in range(1, seeds + 1)]
+    pairs = in_processes(_pair, runs)
+    return [_row(each, [pairs[each, seed] for seed in range(1, seeds + 1)]) for each in loads]
 
 
-def _figures(load: float, waiting_rps: float) -> TextFigures:
+def _row(loads: Loads, pairs: Sequence[tuple[TextFigures, TextFigures]]) -> dict[str, Any]:
+    points = [100 * ((beside.in_time or 0.0) - (alone.in_time or 0.0)) for alone, beside in pairs]
+    first = [(beside.ttft_p99_s or 0.0) / (alone.ttft_p99_s or 1.0) for alone, beside in pairs]
+    token = [(beside.tpot_p99_s or 0.0) / (alone.tpot_p99_s or 1.0) for alone, beside in pairs]
+    return {
+        "load": " then ".join(f"{100 * each:.0f} %" for each in loads),
+        "attainment_alone": fmean(alone.in_time or 0.0 for alone, _ in pairs),
+        "attainment_beside": fmean(beside.in_time or 0.0 for _, beside in pairs),
+        "points": fmean(points),
+        "points_least": min(points),
+        "points_most": max(points),
+        "ttft_p99_ratio": fmean(first),
+        "tpot_p99_ratio": fmean(token),
+    }
+
+
+def _pair(run: tuple[Loads, int]) -> tuple[TextFigures, TextFigures]:
+    """Return the figures of a seed's conversations alone, and beside waiting work."""
+    loads, seed = run
+    return _figures(loads, seed, 0.0), _figures(loads, seed, _WAITING_RPS)
+
+
+def _figures(loads: Loads, seed: int, waiting_rps: float) -> TextFigures:
     with TemporaryDirectory() as folder:
-        setting = _setting(Path(folder), load, waiting_rps)
+        setting = _setting(Path(folder), loads, seed, waiting_rps)
     seen = simulate(setting, setting.scenario.policies[0], draw_arrivals(setting))
     texts = figures(seen).models["chat"].texts
     if texts is None:
@@ -50,7 +70,7 @@ def _figures(load: float, waiting_rps: float) -> TextFigures:
     return texts
 
 
-def _setting(folder: Path, load: float, waiting_rps: float) -> Setting:
+def _setting(folder: Path, loads: Loads, seed: int, waiting_rps: float) -> Setting:
     lengths = {"prompt_tokens": round(PROMPT), "answer_tokens": round(ANSWER)}
     variant = {
         "accuracy": 0.6,
@@ -62,13 +82,15 @@ def _setting(folder: Path, load: float, waiting_rps: float) -> Setting:
         "demand_rps": INTERACTIVE_RPS,
         "variants": {"8b": variant},
     }
-    constant = {"kind": "constant", "rate_rps": INTERACTIVE_RPS * load}
+    rates = [str(INTERACTIVE_RPS * each) for each in loads]
+    (folder / "rates.csv").write_text("\n".join(["rps", *rates]))
+    steps = {"kind": "trace", "path": "rates.csv", "step_s": _LENGTH_S / len(loads)}
     static = {"source": {"kind": "static", "intensity_gco2e_per_kwh": 200}}
     document: dict[str, Any] = {
         "version": "v1",
         "duration_s": _LENGTH_S,
         "detail": "full",
-        "seed": 1,
+        "seed": seed,
         "policies": [{"strategy": "exact", "waiting": "at_once"}],
         "deployment": {
             "version": "v1",
@@ -77,11 +99,12 @@ def _setting(folder: Path, load: float, waiting_rps: float) -> Setting:
             "planner": {"batch_sizes": [1, 8, 32, 64], "clock_ratios": [1.0]},
             "models": {"chat": model},
         },
-        "load": {"chat": constant},
+        "load": {"chat": steps},
         "texts": {"chat": lengths},
     }
     if waiting_rps:
-        document["waiting"] = {"chat": {"load": {**constant, "rate_rps": waiting_rps}}}
+        constant = {"kind": "constant", "rate_rps": waiting_rps}
+        document["waiting"] = {"chat": {"load": constant}}
     path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(document))
     return read(path)

@@ -47,7 +47,7 @@ class WaitingReleases:
         """Continue with the rooms that the planner before this one knew."""
         rooms = await self._store.waiting_rooms()
         self.work.memory = {model: RoomMemory(hours) for model, hours in rooms.items()}
-        self.work.attained = dict(await self._store.waiting_attained())
+        self.work.attained.update(await self._store.waiting_attained())
 
     def report(self, models: Iterable[WaitingModel], reporter: str) -> None:
         """Record what waits at a batch service."""

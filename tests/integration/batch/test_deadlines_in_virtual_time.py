@@ -153,6 +153,14 @@ def test_every_line_is_in_time_although_three_tenths_of_the_room_are_attained(sh
     assert last_h <= DAY_H
 
 
+def test_under_replay_the_room_is_measured_for_a_moment_and_the_rest_waits() -> None:
+    """Hours of ten seconds, reports at their ends: so the room was measured until all was done."""
+    last_h, clean = run(day(0.3, 0.1, 360.0, 5.0))
+
+    assert last_h <= DAY_H
+    assert clean > 0.75
+
+
 def test_in_real_time_what_fits_the_clean_hours_runs_in_them_and_all_is_in_time() -> None:
     """A seventh of the attained room."""
     last_h, clean = run(day(0.3, 0.1, 1.0, 3600.0))

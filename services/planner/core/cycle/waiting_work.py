@@ -25,7 +25,9 @@ from services.kit.grouping import grouped, summed
 from services.kit.plurals import counted
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot, staying
+from services.planner.core.fleet import serves
 from services.planner.core.forecast.text_lengths import TextLength
+from services.planner.core.waiting.attained_room import LEARN_S, AttainedRoom
 from services.planner.core.waiting.model import Choice, Due, Release, Shortage, Slot
 from services.planner.core.waiting.outlook import HOUR_S, Offer, RoomMemory, slots_of
 from services.planner.core.waiting.power import best_replica, room_of
@@ -47,13 +49,9 @@ _HELD_S: Final = 60.0
 _SHORT: Final = timedelta(hours=1)
 """Requests that are due within it, real time, wait for no cleaner hours."""
 
-_LEARN_S: Final = 20.0
-"""Time over which the attained part of the room is learnt, s."""
-
-_LEAST_S: Final = 2.0
-"""Least time between two reports to learn from, s."""
-
-_LEAST_ATTAINED: Final = 0.01
+_TRICKLE_H: Final = 0.05
+"""Part of an hour of grid time: work that fills the promised room for less, or for less than the
+room is measured, waits unmeasured. Its last hour has 20 times the room."""
 
 
 @dataclass(slots=True)
@@ -66,7 +64,6 @@ class WaitingWork:
         reported: What waits, by model, as last reported.
         memory: What the fleet offered in each hour of the day, by model.
         releases: What was decided last, by model.
-        attained: Part of the profiled room that answers have shown there to be, by model, 0..1.
         held: Whether a power budget lets none of it run.
     """
 
@@ -75,11 +72,14 @@ class WaitingWork:
     reported: dict[str, WaitingModel] = field(default_factory=dict)
     memory: dict[str, RoomMemory] = field(default_factory=dict)
     releases: dict[str, WaitingRelease] = field(default_factory=dict)
-    attained: dict[str, float] = field(default_factory=dict)
     held: bool = False
     _offered: dict[str, float] = field(default_factory=dict)
-    _measured_s: dict[str, float] = field(default_factory=dict)
-    _answered: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
+    _attained: AttainedRoom = field(default_factory=AttainedRoom)
+
+    @property
+    def attained(self) -> dict[str, float]:
+        """Part of the profiled room that answers have shown there to be, by model, 0..1."""
+        return self._attained.parts
 
     # ---- reports -------------------------------------------------------------------------------
 
@@ -96,8 +96,7 @@ class WaitingWork:
         for each in self.reported.values():
             self._learn(reporter, each, services)
         waiting = self.reported.keys() | self.state.singles.models
-        for key in [key for key in self._answered if key[1] not in waiting]:
-            del self._answered[key]
+        self._attained.forget(waiting)
 
     def _learn_of_singles(self) -> None:
         """Learn from routers where no batch service reports."""
@@ -120,50 +119,54 @@ class WaitingWork:
     def _learn(self, reporter: str, each: WaitingModel, services: int) -> None:
         """Learn the part of the room that is attained, while all of it may be filled.
 
-        More must wait than is in flight, or there was too little work to fill it.
+        More must wait than is in flight, or there was too little work to fill it. While an instance
+        starts again the rest attain less than all do.
         """
-        now_s, key = self.state.clock.monotonic(), (reporter, each.model)
         left = sum(bucket.requests for bucket in each.buckets)
         is_open = self._is_open(each.model) and left > each.in_flight
-        last = self._answered.get(key)
-        if last is None or not is_open or each.answered < last[1]:
-            self._answered.pop(key, None)
-            if is_open:
-                self._answered[key] = now_s, each.answered
-            return
-        span_s, offered_rps = now_s - last[0], self._offered.get(each.model, 0.0)
-        if span_s < _LEAST_S or offered_rps <= 0 or each.answered == last[1]:
-            return
-        self._answered[key] = now_s, each.answered
-        part = min(services * (each.answered - last[1]) / span_s / offered_rps, 1.0)
-        keep = math.exp(-span_s / _LEARN_S)
-        learnt = keep * self.attained.get(each.model, part) + (1 - keep) * part
-        self.attained[each.model] = max(learnt, _LEAST_ATTAINED)
-        self._measured_s[each.model] = self._measured_s.get(each.model, 0.0) + span_s
+        self._attained.learn(
+            (reporter, each.model),
+            services * each.answered,
+            self.state.clock.monotonic(),
+            self._offered.get(each.model, 0.0),
+            is_open=is_open and not self._restarts(each.model),
+        )
+
+    def _restarts(self, model: str) -> bool:
+        """Return whether an instance of a model is to serve, and does not."""
+        nodes = self.state.fleet.nodes(self.state.clock.monotonic())
+        segments = (each for node in nodes for each in node.segments if each.spec.model == model)
+        return any(not serves(each) for each in segments)
 
     def _measured(self, waiting: WaitingModel, release: WaitingRelease) -> WaitingRelease:
         """Return a release that fills the room for a moment where nothing is known of it yet.
 
-        Profiles may promise more: a plan that rests on them may begin too late. Work too little to
-        fill the room for that moment waits unmeasured: its last hour is 180 times as long.
+        Profiles may promise more: a plan that rests on them may begin too late. A trickle waits
+        unmeasured. The moment spans periods: under replay an hour may be shorter.
         """
-        model = waiting.model
-        known_s = self._measured_s.get(model, _LEARN_S if model in self.attained else 0.0)
-        first, *others = release.periods
-        if known_s >= _LEARN_S or first.fill or first.room_rps <= 0:
+        model, hour_s = waiting.model, HOUR_S / self.state.grid.speedup
+        first = release.periods[0]
+        if self._attained.known(model, hour_s) or first.fill or first.room_rps <= 0:
             return release
-        if sum(each.requests for each in waiting.buckets) < first.room_rps * _LEARN_S:
+        least_s = min(LEARN_S, _TRICKLE_H * hour_s)
+        if sum(each.requests for each in waiting.buckets) < first.room_rps * least_s:
             return release
-        until = min(first.until, self.state.clock.now() + timedelta(seconds=_LEARN_S))
+        until = self.state.clock.now() + timedelta(seconds=LEARN_S)
         rate_rps, cause = first.room_rps, ReleaseCause.MEASURED
         opening = replace(first, until=until, fill=True, rate_rps=rate_rps, cause=cause)
-        rest = [replace(first, since=until)] if until < first.until else []
-        return replace(release, periods=(opening, *rest, *others))
+        rest = [
+            replace(each, since=max(each.since, until))
+            for each in release.periods
+            if each.until > until
+        ]
+        return replace(release, periods=(opening, *rest))
 
     def _is_open(self, model: str) -> bool:
+        """Return whether all that fits might run ever since the last decision."""
         release, now = self.releases.get(model), self.state.clock.now()
         periods = () if release is None else release.periods
-        return next((each.fill for each in periods if now < each.until), False)
+        since = [each.fill for each in periods if each.since < now]
+        return all(since or [each.fill for each in periods[:1]]) and bool(periods)
 
     # ---- decisions -----------------------------------------------------------------------------
 
@@ -190,6 +193,8 @@ class WaitingWork:
         if self.held:
             found, due_rps = {each.name: self._held(each.name) for each in now.models}, {}
         self.releases = found
+        opened = [name for name, each in found.items() if each.periods[0].fill]
+        self._attained.open(opened, self.state.clock.monotonic())
         if due_rps != self.state.due_rps:
             self.state.due_rps = due_rps
             self.state.changed.notify()
