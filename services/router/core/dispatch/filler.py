@@ -40,6 +40,9 @@ _QUIET: Final = 4.0
 _PATIENCE: Final = 0.1
 """Of the time until its deadline: for so long a request waits for company at most."""
 _FULL_S: Final = 5.0
+_MADE_UP_S: Final = 0.1
+"""Time without a deferrable text that is made up for: more prompts at once keep an interactive
+one from its first token."""
 _DUE_SERVICES: Final = 3.0
 _DUE_S: Final = 10.0
 """A request begins whatever the plan says so long before its deadline, or three times the time that
@@ -235,7 +238,7 @@ class Filler:
             self.queue.remove(pending)
             self._pool.hold(state, pending, now_s)
             if not state.in_batches:
-                headroom.next_s = max(headroom.next_s, now_s - PERIOD_S) + headroom.interval_s(
+                headroom.next_s = max(headroom.next_s, now_s - _MADE_UP_S) + headroom.interval_s(
                     self._pool.goal
                 )
             left -= 1
