@@ -74,7 +74,7 @@ async def _measured(texts: int, turns: int) -> list[dict[str, Any]]:
     found: dict[str, list[Answer]] = {choice: [] for choice in CHOICES}
     busy_s: dict[str, list[float]] = {choice: [0.0, 0.0] for choice in CHOICES}
     with TemporaryDirectory(prefix="cinquefoil-llm-") as folder:
-        file = derived.write(_deployment(Path(folder)), Path(folder))
+        file = derived.write(deployment(Path(folder)), Path(folder))
         async with (
             Suite.of(file, Path(folder) / "logs") as suite,
             connected(load(file)) as clients,
@@ -87,14 +87,14 @@ async def _measured(texts: int, turns: int) -> list[dict[str, Any]]:
                     order = SetPolicyRequest(model=MODEL, instance_choice=choice)
                     await clients.planner.SetPolicy(order)
                     before = _processor_s(suite)
-                    found[choice] += await _answers(clients, texts, turn)
+                    found[choice] += await answers(clients, texts, turn)
                     after = _processor_s(suite)
                     for index in range(2):
                         busy_s[choice][index] += after[index] - before[index]
     return [row(choice, found[choice], *busy_s[choice]) for choice in CHOICES]
 
 
-async def _answers(clients: Clients, texts: int, seed: int) -> list[Answer]:
+async def answers(clients: Clients, texts: int, seed: int) -> list[Answer]:
     """Send texts at random times, the same for the same seed; return what came of them."""
     rng = np.random.default_rng(seed)
     arrivals_s = np.cumsum(rng.exponential(GAP_S, texts)).tolist()
@@ -152,7 +152,7 @@ def row(
     }
 
 
-def _deployment(folder: Path) -> dict[str, Any]:
+def deployment(folder: Path) -> dict[str, Any]:
     """Return the example's deployment under objectives of tokens, anywhere on this machine."""
     made: dict[str, Any] = yaml.safe_load((EXAMPLE / "cinquefoil.yaml").read_text())
     for service in ("carbon", "planner", "router"):

@@ -39,6 +39,9 @@ ERRORS: Final = {
 }
 """Sources of the uncertainty of savings, and the fields with how much each adds."""
 
+MOST_OVER_BASE: Final = 10.0
+"""Emissions over BASE's from which on the two are not of the same hardware."""
+
 IDLE: Final = "(idle)"
 UNATTRIBUTED: Final = "(other)"
 TOTAL: Final = "total"
@@ -65,12 +68,28 @@ def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
     nobodys = summed.pop("", None)
     if by != "model":
         summed = {name: _without_shares(figures) for name, figures in summed.items()}
+    others = {name for name, figures in summed.items() if _is_of_other_hardware(figures)}
+    for name in others:  # as where BASE has no place: no saving is claimed
+        alike = {key: summed[name][key.removeprefix("base_")] for key in _BASE}
+        summed[name] |= alike | dict.fromkeys(ERRORS.values(), 0.0)
     if nobodys is not None:
         # Carbon embodied in GPUs meanwhile counts as idle.
         summed[IDLE] = _nobodys("idle", nobodys) | {"embodied_gco2e": nobodys["embodied_gco2e"]}
         summed[UNATTRIBUTED] = _nobodys("unattributed", nobodys)
     total = {key: sum(figures[key] for figures in summed.values()) for key in FIGURES}
-    return [_row(*each) for each in (*summed.items(), (TOTAL, _without_shares(total)))]
+    found = [_row(*each) for each in (*summed.items(), (TOTAL, _without_shares(total)))]
+    for row in found:
+        if row.name in others:
+            row.compared, row.saved_ratio = False, None
+    return found
+
+
+_BASE: Final = ("base_energy_j", "base_carbon_gco2e")
+
+
+def _is_of_other_hardware(figures: Figures) -> bool:
+    """Return whether no plan on BASE's hardware could have emitted so much more than BASE."""
+    return figures["carbon_gco2e"] > MOST_OVER_BASE * figures["base_carbon_gco2e"] > 0
 
 
 def by_hour(entries: Iterable[AccountEntry], by: str) -> list[dict[str, Any]]:
@@ -107,6 +126,8 @@ def _nobodys(kind: str, figures: Figures) -> dict[str, float]:
 def _row(name: str, figures: Figures) -> Row:
     """Return figures with those derived from them; None where the divisor is 0.
 
+    `compared` is False where BASE's figures are of other hardware, and count as equal.
+
     `saved_gco2e` is what BASE would have emitted more for the same requests, gCO2e; `saved_ratio`
     is its share of what BASE would have emitted; `saved_error_gco2e` is the half-width of the 95 %
     interval around it. Per request and per generated token: the Software
@@ -119,6 +140,7 @@ def _row(name: str, figures: Figures) -> Row:
     return Row(
         name=name,
         **figures,
+        compared=True,
         saved_gco2e=base_gco2e - spent_gco2e,
         saved_error_gco2e=math.hypot(*(figures[error] for error in ERRORS.values())),
         saved_ratio=(base_gco2e - spent_gco2e) / base_gco2e if base_gco2e > 0 else None,
@@ -151,7 +173,10 @@ def render(rows: Sequence[Row], by: str, window: str) -> RenderableType:
         columns.append(("idle\nshare", lambda row: _mass(row.idle_share_gco2e)))
     if total.embodied_gco2e:
         columns.append(("em-\nbodied", lambda row: _mass(row.embodied_gco2e)))
-    columns += [("BASE", lambda row: _mass(row.base_carbon_gco2e)), ("saved", _saved)]
+    columns += [
+        ("BASE", lambda row: _mass(row.base_carbon_gco2e) if row.compared else ""),
+        ("saved", _saved),
+    ]
     columns.append(("requests", lambda row: _count(row.requests)))
     columns.append(("per\nrequest", lambda row: _mass(row.gco2e_per_request)))
     if total.output_tokens:
@@ -165,7 +190,18 @@ def render(rows: Sequence[Row], by: str, window: str) -> RenderableType:
             made.add_section()
         style = "bold" if row.name == TOTAL else "dim" if row.name.startswith("(") else ""
         made.add_row(Text(row.name), *(words(row) for _, words in columns), style=style)
-    return Group(made, Text(_note(total)))
+    others = [row.name for row in rows if not row.compared]
+    return Group(made, Text(" ".join(filter(None, (_note(total), _not_compared(others))))))
+
+
+def _not_compared(names: Sequence[str]) -> str:
+    """Return why there is no comparison with BASE, as a sentence; "": there is one for all."""
+    if not names:
+        return ""
+    return (
+        f"Not compared: {', '.join(names)}. More than {MOST_OVER_BASE:.0f} times BASE's emissions "
+        "come from other hardware than its profiles are of, such as CPU cores."
+    )
 
 
 _NOTE: Final = (

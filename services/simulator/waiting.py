@@ -212,6 +212,7 @@ class WaitingDemand:
         if marginal_j is None:
             marginal_j = cost.energy_j if cost else 0.0
         counts.energy_j += cost.energy_j if cost else 0.0
+        counts.output_tokens += cost.usage.output_tokens if cost and cost.usage else 0
         counts.energy_marginal_j += marginal_j
         wall_j = marginal_j * instance.pue
         intensity = self._recorder.intensity_gco2e_per_kwh[instance.zone]

@@ -27,7 +27,8 @@ class TextFigures:
     Attributes:
         input_tokens, output_tokens: Tokens of all prompts and of all answers.
         output_tokens_per_s: Mean over all of the time.
-        active_j_per_token: Active energy of the model's GPUs per token of an answer, J.
+        active_j_per_token: Active energy of the model's GPUs per token of an answer, those of
+            requests that can wait included, J.
         ttft_p50_s, ttft_p99_s: Time to the first token, s.
         tpot_p50_s, tpot_p99_s: Mean time between the tokens of an answer, s.
         in_time: Share of answered texts that met every objective, 0..1.
@@ -246,11 +247,13 @@ def _texts(seen: RunRecord, name: str, weight: Numbers) -> TextFigures:
     answered = float(weight @ [len(each.first_token_s) for each in texts])
     output_tokens = float(weight @ [each.output_tokens for each in texts])
     active_j = [interval.active_j(name) for interval in seen.intervals]
+    waiting = seen.waiting.get(name)
+    all_tokens = output_tokens + (waiting.output_tokens if waiting else 0)
     return TextFigures(
         input_tokens=round(float(weight @ [each.input_tokens for each in texts])),
         output_tokens=round(output_tokens),
         output_tokens_per_s=output_tokens / seen.intervals[-1].end_s,
-        active_j_per_token=float(weight @ active_j) / output_tokens if output_tokens else None,
+        active_j_per_token=float(weight @ active_j) / all_tokens if all_tokens else None,
         ttft_p50_s=first.quantile_s(0.5),
         ttft_p99_s=first.quantile_s(0.99),
         tpot_p50_s=between.quantile_s(0.5),

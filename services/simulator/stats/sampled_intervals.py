@@ -76,6 +76,7 @@ class WaitingCounts:
         sent, answered: Their number.
         late: Answered after the end of their window in grid time, or not at all.
         waited_s: From arrival to answer, all together, s.
+        output_tokens: Tokens of their answers.
         energy_j: Attributed energy, J.
         energy_marginal_j: Energy that they added, J.
         carbon_marginal_gco2e: Its emissions, PUE included, gCO2e.
@@ -86,6 +87,7 @@ class WaitingCounts:
     answered: int = 0
     late: int = 0
     waited_s: float = 0.0
+    output_tokens: int = 0
     energy_j: float = 0.0
     energy_marginal_j: float = 0.0
     carbon_marginal_gco2e: float = 0.0

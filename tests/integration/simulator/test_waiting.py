@@ -76,6 +76,12 @@ def test_what_waits_runs_in_clean_hours_and_others_do_not_notice(
     assert planned.models["chat"].sent == at_once.models["chat"].sent
     assert planned.models["chat"].met
     assert at_once.models["chat"].met
+    for one, its in ((planned, counts), (at_once, at_once_counts)):  # tokens of both classes
+        texts = one.models["chat"].texts
+        assert texts is not None
+        tokens = texts.output_tokens + its.output_tokens
+        assert its.output_tokens > 0
+        assert texts.active_j_per_token == pytest.approx(one.active_j / tokens, rel=0.01)
 
 
 def test_what_cannot_be_simulated_is_refused_by_name(tmp_path: Path) -> None:

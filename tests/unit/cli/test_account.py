@@ -75,6 +75,21 @@ def test_savings_are_shown_and_so_are_losses() -> None:
     assert (digits.saved_gco2e, digits.saved_ratio) == (-1.0, -1.0)
 
 
+def test_what_ran_on_other_hardware_than_base_is_not_compared_and_saves_nothing() -> None:
+    """A model on cores emits 400 times what BASE would on GPUs: that is no loss of a plan."""
+    cores = entry(0, "cores", energy_j=500.0, carbon_gco2e=40.0, base_carbon_gco2e=0.1)
+    chat = entry(0, "chat", energy_j=100.0, carbon_gco2e=5.0, base_carbon_gco2e=10.0)
+    found = rows([cores, chat], "model")
+    console = Console(width=80, file=StringIO(), record=True)
+    console.print(render(found, "model", "2026-03-01 to 2026-03-02 UTC"))
+    words = " ".join(console.export_text().split())
+
+    assert [row.saved_gco2e for row in found] == [5.0, 0.0, 5.0]
+    assert [row.saved_ratio for row in found] == [0.5, None, pytest.approx(5.0 / 50.0)]
+    assert "Not compared: cores." in words
+    assert "-" not in words.split("cores", 1)[1].split("total", 1)[0]
+
+
 def test_savings_are_shown_with_their_error_and_its_sources() -> None:
     """Errors of one source are common to all entries, sources are independent of one another."""
     errors = {"profile_error_gco2e": 1.5, "meter_error_gco2e": -1.0}
