@@ -120,7 +120,9 @@ class Planner:
         )
         self.queries = Queries(state, store, account_writer, self.reconciler, work)
         regions = deployment.regions
-        self.regions = Regions(deployment, state, self.publisher) if regions else None
+        self.regions = (
+            Regions(deployment, state, self.publisher, self.grid_events.sites) if regions else None
+        )
         self.changes = DeploymentChanges(now, store, clock, self.use)
 
     async def restore(self) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
 from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.records import SitePower
 from cinquefoil.regions.v1 import regions_pb2 as pb
 from cinquefoil.regions.v1.regions_pb2_grpc import RegionServiceStub
 from services.kit.config import Deployment
@@ -28,7 +29,12 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.waiting_work import zone_weights
 from services.planner.core.decide import staying
 from services.planner.core.regions.exchange import ModelFigures, RegionExchange
-from services.planner.core.regions.offers import IntensityRecord, Limits, Offer
+from services.planner.core.regions.offers import (
+    IntensityRecord,
+    Limits,
+    Offer,
+    rate_within_power,
+)
 from services.planner.core.waiting.power import room_of
 
 if TYPE_CHECKING:
@@ -64,14 +70,21 @@ class Regions:
         deployment: Has `regions`.
         state: The cluster.
         publisher: Sends routers what they may forward.
+        sites: Returns the power of every site.
     """
 
-    def __init__(self, deployment: Deployment, state: ClusterState, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        state: ClusterState,
+        publisher: Publisher,
+        sites: Callable[[], Iterable[SitePower]],
+    ) -> None:
         settings = deployment.regions
         if settings is None:
             raise ValueError("regions: not in the deployment")
         self._deployment, self._settings = deployment, settings
-        self._state, self._publisher = state, publisher
+        self._state, self._publisher, self._sites = state, publisher, sites
         self._routers: dict[str, _RouterView] = {}
         self._known: tuple[float, dict[str, ModelFigures]] = (-math.inf, {})
         self._intensities = IntensityRecord()
@@ -156,15 +169,24 @@ class Regions:
         segments = grouped(
             (each.kind.model, each) for each in staying(now) if not each.kind.stage.index
         )
+        power = {each.site: (each.limit_w, each.metered_w) for each in self._sites()}
+        site_of = {gpu.uuid: self._state.fleet.site(gpu.node) for gpu in now.gpus}
         found = {}
         for model in now.models:
             own_rps = sum(view.own_rps.get(model.name, 0.0) for view in self._views())
-            capacity_rps, energy_j, _ = room_of(model, segments.get(model.name, []), 0.0)
+            its = segments.get(model.name, [])
+            capacity_rps, energy_j, _ = room_of(model, its, 0.0)
             weights = zone_weights(now, model.name)
+            sites = {site_of[uuid] for each in its for uuid in each.gpu_uuids}
             if capacity_rps > 0 and all(present.get(zone) is not None for zone in weights):
                 intensity = sum(weight * (present[zone] or 0.0) for zone, weight in weights.items())
                 offer = Offer(self._settings.name, energy_j, intensity)
-                found[model.name] = ModelFigures(offer, capacity_rps, own_rps)
+                guests_rps = rate_within_power(
+                    [power.get(site, (None, 0.0)) for site in sites],
+                    energy_j * sum(weights.values()),
+                    _rate(self._views(), model.name),
+                )
+                found[model.name] = ModelFigures(offer, capacity_rps, own_rps, guests_rps)
         return found
 
     def _present(self) -> dict[str, float | None]:

@@ -1,5 +1,6 @@
 """One region's part in the exchange: what it offers, wishes, grants and sends."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,11 +21,13 @@ class ModelFigures:
         offer: One more request at home.
         capacity_rps: Work that the present plan can do within the objective, req/s.
         own_rps: Requests of this region's own clients, also those sent away, req/s.
+        guests_rps: Work of other regions that the power limits of its sites allow, req/s.
     """
 
     offer: Offer
     capacity_rps: float
     own_rps: float
+    guests_rps: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +98,12 @@ class RegionExchange:
                 Wish(0.0 if self.draining else min(wish.rate_rps, MAX_RPS), loss_gco2e),
                 capacity_rps=at_home.capacity_rps,
                 own_rps=at_home.own_rps,
+                guests_rps=at_home.guests_rps,
                 now_s=now_s,
             )
         promised_rps = granter.reserved_rps(now_s)
-        spare_rps = max(0.0, at_home.capacity_rps - at_home.own_rps - promised_rps)
+        room_rps = min(at_home.capacity_rps - at_home.own_rps, at_home.guests_rps)
+        spare_rps = max(0.0, room_rps - promised_rps)
         return Grant(model, at_home.offer, spare_rps, rate_rps)
 
     def promised_rps(self, peer: str, model: str, now_s: float) -> float:

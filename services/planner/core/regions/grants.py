@@ -5,6 +5,7 @@ expires, whether it is used or not. All of the region's own demand is reserved, 
 away, so that a cut brings everybody home without overload.
 """
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -63,8 +64,15 @@ class Granter:
     _wishes: dict[str, _Wished] = field(default_factory=dict)
     _standing: dict[str, deque[_Standing]] = field(default_factory=dict)
 
-    def grant(
-        self, region: str, wish: Wish, *, capacity_rps: float, own_rps: float, now_s: float
+    def grant(  # noqa: PLR0913 - what the room is made of
+        self,
+        region: str,
+        wish: Wish,
+        *,
+        capacity_rps: float,
+        own_rps: float,
+        guests_rps: float = math.inf,
+        now_s: float,
     ) -> float:
         """Grant a region a rate from now on, for `valid_s`; return it, req/s.
 
@@ -75,6 +83,7 @@ class Granter:
             wish: Its wish; it replaces the one before.
             capacity_rps: Work that the present plan can do within the objective.
             own_rps: The region's own demand, also what it sends away.
+            guests_rps: Work of all other regions that its power limits allow.
             now_s: Now, s.
         """
         self._wishes[region] = _Wished(wish, now_s)
@@ -83,7 +92,7 @@ class Granter:
             for name, each in self._wishes.items()
             if now_s - each.since_s <= _WISH_S
         }
-        room_rps = max(0.0, capacity_rps * (1 - self.headroom) - own_rps)
+        room_rps = max(0.0, min(capacity_rps * (1 - self.headroom) - own_rps, guests_rps))
         rate_rps = self._rate_rps(region, fresh, room_rps, now_s)
         standing = self._standing.setdefault(region, deque())
         while standing and standing[-1].rate_rps <= rate_rps:

@@ -1,5 +1,6 @@
 """Offers of peer regions, as far as they are believed, and in which order they are taken."""
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,9 @@ FRESH_S: Final = 6 * 3600.0
 """Age from which yesterday's same hour is the better estimate of an intensity."""
 
 DAY_S: Final = 86_400.0
+
+_POWER_KEPT: Final = 0.05
+"""Of a site's power limit, that no other region's work uses: agents lower clocks at the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,24 @@ def worth_sending_to(home: Offer, offers: Iterable[Offer], limits: Limits) -> tu
     )
     cleaner = (offer for offer in found if offer.carbon_gco2e < ceiling_gco2e)
     return tuple(sorted(cleaner, key=lambda offer: (offer.carbon_gco2e, offer.region)))
+
+
+def rate_within_power(
+    power: Iterable[tuple[float | None, float]], energy_j: float, received_rps: float
+) -> float:
+    """Return the work of other regions that sites' power limits leave room for, req/s.
+
+    Args:
+        power: Of each site of a model's segments: limit (None: there is none) and metered power, W.
+        energy_j: Energy of one more request, at the wall.
+        received_rps: Work of other regions that the meters show already.
+    """
+    room_w = 0.0
+    for limit_w, metered_w in power:
+        if limit_w is None:
+            return math.inf
+        room_w += limit_w * (1 - _POWER_KEPT) - metered_w
+    return max(0.0, received_rps + room_w / energy_j) if energy_j > 0 else math.inf
 
 
 class IntensityRecord:

@@ -1,5 +1,6 @@
 """Two regions exchange wishes and grants: where requests go, and what a lying peer can do."""
 
+import math
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from services.planner.adapters.region_wire import (
     wishes_from,
 )
 from services.planner.core.regions.exchange import ModelFigures, RegionExchange
-from services.planner.core.regions.offers import Limits, Offer
+from services.planner.core.regions.offers import Limits, Offer, rate_within_power
 
 LIMITS = {"m": Limits(("*",))}
 
@@ -123,3 +124,18 @@ def test_answers_of_another_region_and_repeated_models_are_refused() -> None:
     twice = pb.ExchangeRequest(region="a", wishes=[pb.Wish(model="m"), pb.Wish(model="m")])
     with pytest.raises(InvalidArgument, match="one of each"):
         wishes_from(twice)
+
+
+def test_a_power_limit_ends_what_comes_from_others() -> None:
+    """Of 100 W less 5 %, 2 W are left: at 0.5 J 4 req/s beside the 3 that come already."""
+    assert rate_within_power([(100.0, 93.0)], 0.5, 3.0) == pytest.approx(7.0)
+    assert rate_within_power([(100.0, 99.0)], 0.5, 3.0) == 0.0
+    assert rate_within_power([(100.0, 99.0), (None, 1e6)], 0.5, 3.0) == math.inf
+
+    dirty, clean = region("dirty", 500.0, 60.0), region("clean", 50.0, 55.0)
+    dirty.round_trip_s["clean"] = 0.02
+    clean.figures = lambda: {"m": ModelFigures(Offer("clean", 10.0, 50.0), 100.0, 55.0, 7.0)}
+    for now_s in (0.0, 1.0, 2.0):
+        exchanged(dirty, clean, now_s)
+    (forward,) = dirty.forwards(2.0)
+    assert forward.rate_rps == pytest.approx(7.0)
