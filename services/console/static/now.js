@@ -19,6 +19,7 @@ export class Now extends Component {
       h("h1", { class: "unseen" }, "Now"),
       h("div", { class: old("planner") }, happened(status, history)),
       h("div", { class: `tiles ${old("planner")}` }, tiles(status, days, history)),
+      status.regions?.length > 0 && h("section", { class: old("planner"), "aria-label": "Regions" }, h("h2", {}, "Regions"), regionsTable(status.regions)),
       h("div", { class: "now" },
         h("div", {}, h(History, { palette, plan: `${status.plan?.version} ${status.plan?.state}`, show: (found) => this.setState({ history: found }) })),
         h("div", { class: "aside" },
