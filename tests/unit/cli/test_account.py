@@ -76,7 +76,7 @@ def test_savings_are_shown_and_so_are_losses() -> None:
 
 
 def test_what_ran_on_other_hardware_than_base_is_not_compared_and_saves_nothing() -> None:
-    """A model on cores emits 400 times what BASE would on GPUs: that is no loss of a plan."""
+    """A model on cores emits 400 times what BASE would on GPUs: which is not a loss of a plan."""
     cores = entry(0, "cores", energy_j=500.0, carbon_gco2e=40.0, base_carbon_gco2e=0.1)
     chat = entry(0, "chat", energy_j=100.0, carbon_gco2e=5.0, base_carbon_gco2e=10.0)
     found = rows([cores, chat], "model")
