@@ -81,7 +81,7 @@ class PowerCap:
         throttle = self._control.look(
             self.node.clock.monotonic(),
             sum(drawn_w.values()),
-            sum(gpu.model.idle_power_w for gpu in self.gpus),
+            sum(map(self._idle_w, self.gpus)),
             self._limit_w,
             max((self._clock(gpu) for gpu in self.gpus), default=1.0),
         )
@@ -114,6 +114,11 @@ class PowerCap:
             f"{self.node.name} keeps {share} by {' and '.join(held) or 'nothing'}{end}",
             self._setting,
         )
+
+    def _idle_w(self, gpu: GpuInfo) -> float:
+        """Return a GPU's power without work, W: workers' contexts keep its clocks up."""
+        used = any(True for _ in self.node.segments.on(gpu.uuid))
+        return gpu.model.context_power_w if used else gpu.model.idle_power_w
 
     def _clock(self, gpu: GpuInfo) -> float:
         in_force_mhz = self.node.clocks.in_force_mhz(gpu.uuid)

@@ -1,14 +1,18 @@
 """Control of a node's power below a cap, in virtual time."""
 
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.power_cap.core.control import NONE, PowerControl
+from services.kit.hardware import gpu_types
 
 LOOK_S = 0.5
 
@@ -115,3 +119,77 @@ def test_all_comes_back_in_the_opposite_order() -> None:
     assert list(dict.fromkeys(order)) == ["clock", "limit", "limit back", "clock back"]
     assert node.control.throttle == NONE
     assert not node.control.exhausted
+
+
+@dataclass(slots=True)
+class Queue:
+    """Batches that arrive at random at the segments of two A100s: busy for a part of the time.
+
+    A lower clock makes each batch longer, so that GPUs are busy for more of the time. What would
+    wait for longer than PATIENCE_S is refused.
+
+    Attributes:
+        used: Share of the time that segments are busy at the highest clock.
+        draw: Source of arrivals.
+    """
+
+    used: float
+    draw: random.Random
+    waiting_s: float = 0.0  # work at the highest clock
+
+    SEGMENTS = 6
+    BUSY_W = 100.0
+    BATCH_S = 0.05
+    BASE_W = 110.0
+    TICK_S = 0.1
+    PATIENCE_S = 0.3
+    CURVE = gpu_types.load("a100-40gb").clock_curve
+
+    def mean_w(self) -> float:
+        """Return the active power at the highest clock, W."""
+        return self.used * self.SEGMENTS * self.BUSY_W
+
+    def energy_j(self, clock: float) -> float:
+        """Return the energy of a tick, J."""
+        expected = self.used * self.SEGMENTS * self.TICK_S / self.BATCH_S
+        self.waiting_s += self.BATCH_S * _poisson(expected, self.draw)
+        self.waiting_s = min(self.waiting_s, self.SEGMENTS * self.PATIENCE_S)
+        stretch = self.CURVE.stretch(1.0, clock)
+        done_s = min(self.waiting_s, self.SEGMENTS * self.TICK_S / stretch)
+        self.waiting_s -= done_s
+        busy_w = self.BUSY_W * self.CURVE.power_ratio(clock)
+        return self.BASE_W * self.TICK_S + done_s * stretch * busy_w
+
+    def run(self, cap_w: float, length_s: int) -> Iterator[tuple[float, float]]:
+        """Yield (power, clock) of each second from the cap on, which comes after ten."""
+        control = PowerControl(0.15, None)
+        halves = deque([self.BASE_W / 2] * 2, maxlen=2)
+        for half in range(2 * (length_s + 10)):
+            at_s = LOOK_S * half
+            halves.append(sum(self.energy_j(control.throttle.clock) for _ in range(5)))
+            limit_w = cap_w if at_s >= 10 else math.inf
+            control.look(at_s, sum(halves), self.BASE_W, limit_w, control.throttle.clock)
+            if at_s >= 10 and half % 2:
+                yield sum(halves), control.throttle.clock
+
+
+def _poisson(expected: float, draw: random.Random) -> int:
+    limit, product, count = math.exp(-expected), draw.random(), 0
+    while product > limit:
+        product, count = product * draw.random(), count + 1
+    return count
+
+
+@pytest.mark.parametrize("share", [0.8, 0.6, 0.5])
+@pytest.mark.parametrize("used", [0.3, 0.5, 0.8])
+def test_random_load_is_below_the_cap_in_nearly_every_second(used: float, share: float) -> None:
+    """Of 120 s after a sudden cap, few are above it, two in a row at most; clocks come to rest."""
+    for seed in range(4):
+        queue = Queue(used, random.Random(seed))  # arrivals, no secret
+        cap_w = queue.BASE_W + share * queue.mean_w()
+        seconds = list(queue.run(cap_w, 120))
+        above = [power_w > cap_w for power_w, _ in seconds[2:]]
+        assert sum(above) <= 0.06 * len(above)
+        assert "111" not in "".join("1" if each else "0" for each in above)
+        changes = sum(before != after for (_, before), (_, after) in pairwise(seconds[20:]))
+        assert changes <= 15
