@@ -73,18 +73,31 @@ class PowerBudgets:
         changed, self.events = found != self.events, found
         return changed
 
-    def in_force(self, now: datetime, until: datetime | None = None) -> dict[str, PowerBudget]:
+    def in_force(
+        self,
+        now: datetime,
+        until: datetime | None = None,
+        lowest_w: Mapping[str, float] | None = None,
+    ) -> dict[str, PowerBudget]:
         """Return the strictest budget of each site that has one.
 
         Args:
             now: Time, UTC.
             until: End of the time in which any budget counts; None: `now` alone.
+            lowest_w: Power of sites that serve nothing, W. A plan below it is empty, and made in no
+                time: such a budget counts once it has begun, so that nothing is refused before.
         """
         found: dict[str, PowerBudget] = {}
         for each in (*self._lasting(), *self.events):
             known = found.get(each.site)
             stricter = known is None or each.limit_w < known.limit_w
-            if each.site in self.sites and stricter and each.applies(now, until or now):
+            reachable = each.start <= now or each.limit_w >= (lowest_w or {}).get(each.site, 0.0)
+            if (
+                each.site in self.sites
+                and stricter
+                and reachable
+                and each.applies(now, until or now)
+            ):
                 found[each.site] = each
         return found
 

@@ -1,13 +1,13 @@
 """Power budgets as limits of plans: with what each site draws beside the plan's GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from services.planner.core.fleet import Fleet, Node
 from services.planner.core.model import Gpu, Period, SiteLimit
-from services.planner.core.power.budgets import PowerBudgets
+from services.planner.core.power.budgets import PowerBudget, PowerBudgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,15 @@ class SiteLimits:
     @property
     def present(self) -> tuple[SiteLimit, ...]:
         """Limits of the plan of now."""
-        return self.at(self.now, self.now + self.ahead)
+        ahead = {each.site for each in self.budgets.events if each.site in self.fleet.sites}
+        lowest_w = {name: self._lowest_w(name) for name in ahead}
+        return self._limits(self.budgets.in_force(self.now, self.now + self.ahead, lowest_w))
 
-    def at(self, start: datetime, end: datetime | None = None) -> tuple[SiteLimit, ...]:
-        """Return the limits at a time, or the strictest until `end`, by the sites' names."""
-        in_force = self.budgets.in_force(start, end)
+    def at(self, start: datetime, end: datetime) -> tuple[SiteLimit, ...]:
+        """Return the strictest limits from `start` to `end`, by the sites' names."""
+        return self._limits(self.budgets.in_force(start, end))
+
+    def _limits(self, in_force: Mapping[str, PowerBudget]) -> tuple[SiteLimit, ...]:
         if not in_force:
             return ()
         planned = {gpu.uuid for gpu in self.gpus}
@@ -75,6 +79,12 @@ class SiteLimits:
             end = at + timedelta(seconds=period.length_s / speedup)
             found.append(replace(period, sites=self.at(at, end)))
         return tuple(found)
+
+    def _lowest_w(self, site: str) -> float:
+        """Return the lowest budget of a site that allows for anything beyond idle power, W."""
+        nodes = (n for n in self.fleet.nodes(self.now_s) if self.fleet.sites[site].has(n.name))
+        idle_w = sum(self._beside_w(site, node, set()) for node in nodes)
+        return idle_w / (1.0 - self.budgets.margin(site))
 
     def _beside_w(self, site: str, node: Node, planned: set[str]) -> float:
         idle_w = sum(gpu.type.idle_power_w for gpu in node.gpus if gpu.uuid not in planned)

@@ -33,6 +33,14 @@ def test_budgets_of_a_time_to_come_count() -> None:
     assert budgets.in_force(NOON, NOON + 2 * HOUR)["hall"].limit_w == 600
 
 
+def test_a_budget_below_idle_power_counts_once_it_has_begun() -> None:
+    """Ahead of time it would only refuse requests; one that can be kept counts ahead beside it."""
+    lowest_w = {"hall": 500.0}
+    budgets = PowerBudgets({"hall": HALL}, (event(400, 1, 3), event(600, 1, 3)))
+    assert budgets.in_force(NOON, NOON + 2 * HOUR, lowest_w)["hall"].limit_w == 600
+    assert budgets.in_force(NOON + HOUR, NOON + 2 * HOUR, lowest_w)["hall"].limit_w == 400
+
+
 def test_the_next_change_is_known() -> None:
     """The planner sleeps until a budget begins or ends, and for ever without events."""
     budgets = PowerBudgets({"hall": HALL}, (event(600, 1, 3),))
