@@ -116,10 +116,12 @@ def _without_shares(figures: Figures) -> dict[str, float]:
 def _nobodys(kind: str, figures: Figures) -> dict[str, float]:
     """Return the row of one kind of energy of no model; BASE would have used it, too."""
     joules, grams = figures[f"{kind}_j"], figures[f"{kind}_gco2e"]
+    share = joules / figures["energy_j"] if figures["energy_j"] else 0.0
     nothing: dict[str, float] = dict.fromkeys(FIGURES, 0)
     return nothing | {
         **dict.fromkeys((f"{kind}_j", "energy_j", "base_energy_j"), joules),
         **dict.fromkeys((f"{kind}_gco2e", "carbon_gco2e", "base_carbon_gco2e"), grams),
+        "cost_eur": share * figures["cost_eur"],
     }
 
 
@@ -173,6 +175,8 @@ def render(rows: Sequence[Row], by: str, window: str) -> RenderableType:
         columns.append(("idle\nshare", lambda row: _mass(row.idle_share_gco2e)))
     if total.embodied_gco2e:
         columns.append(("em-\nbodied", lambda row: _mass(row.embodied_gco2e)))
+    if total.cost_eur:
+        columns.append(("EUR", lambda row: f"{row.cost_eur:.3g}"))
     columns += [
         ("BASE", lambda row: _mass(row.base_carbon_gco2e) if row.compared else ""),
         ("saved", _saved),

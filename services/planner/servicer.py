@@ -31,6 +31,7 @@ from services.planner.adapters.wire.history import history_message
 from services.planner.adapters.wire.paging import page_size, read_token, write_token
 from services.planner.adapters.wire.streams import until, without_gaps
 from services.planner.assembly import Planner
+from services.planner.control.fleet_sites import cost_eur_per_h
 from services.planner.control.pacing import Turns
 from services.planner.core.decide import check_strategy
 from services.planner.core.known_nodes import JoinedNode
@@ -215,6 +216,7 @@ class PlannerServicer(PlannerServiceServicer):
                 to_message(each, pb.CarbonBudget) for each in self._planner.carbon_budgets.shown()
             ],
             carbon_budget_price_gco2e=self._planner.carbon_budgets.prices(),
+            cost_eur_per_h=cost_eur_per_h(self._planner.state, self._planner.agents.devices_w()),
         )
 
     async def CordonNode(

@@ -224,7 +224,9 @@ def _summary(status: Row) -> list[RenderableType]:
         lines += _planners(status)
     if status.totals is not None:
         used = f"{energy(status.totals.energy_j)}, {carbon(status.totals.carbon_gco2e)}"
-        lines.append(Text(f"account: {used}"))
+        priced = status.totals.cost_eur_per_h
+        cost = f"; now {priced:.3g} EUR/h" if priced is not None else ""
+        lines.append(Text(f"account: {used}{cost}"))
     return lines
 
 

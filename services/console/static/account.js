@@ -59,6 +59,7 @@ export function accountView({ rows, hours: whole, until, began, colours }, by) {
     h("div", { class: "tiles" },
       tile("Emitted", carbon(total.carbon_gco2e), `BASE would have emitted ${carbon(total.base_carbon_gco2e)}.`),
       tile("Drawn", energy(total.energy_j), `${percent(total.idle_j / total.energy_j)} of it while idle.`),
+      total.cost_eur ? tile("Cost", `${total.cost_eur.toPrecision(3)} EUR`, "Of energy at the wall, at the prices in force.") : null,
       tile("Requests", String(total.requests), total.requests > 0 ? `${carbon(total.gco2e_per_request)} each, idle GPUs included.` : "")),
     h("div", { class: "card" },
     h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e per hour", stacked: true, stepped: true,

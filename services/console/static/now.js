@@ -110,6 +110,7 @@ function modelCard(model, row, palette, status) {
       fact("Failed, late", `${model.failed}, ${model.late}`),
       row?.requests > 0 && fact("Energy of a request", energy(row.energy_j / row.requests)),
       row ? fact("Emitted in 24 h", carbon(row.carbon_gco2e)) : null,
+      row?.cost_eur ? fact("Cost in 24 h", `${row.cost_eur.toPrecision(3)} EUR`) : null,
       row?.requests > 0 ? fact("Saved in 24 h", saved(row)) : null));
 }
 

@@ -1276,6 +1276,7 @@ class GetFleetResponse(_message.Message):
     PLANS_NOTHING_FIELD_NUMBER: _builtins.int
     CARBON_BUDGETS_FIELD_NUMBER: _builtins.int
     CARBON_BUDGET_PRICE_GCO2E_FIELD_NUMBER: _builtins.int
+    COST_EUR_PER_H_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Energy of all GPUs since the planner's account began. Unit: J."""
     carbon_gco2e: _builtins.float
@@ -1284,6 +1285,10 @@ class GetFleetResponse(_message.Message):
     """Digest of the planner's deployment file. Empty: it was not read from a file."""
     plans_nothing: _builtins.bool
     """No model needs a plan: others' servers answer each of them, or there is none."""
+    cost_eur_per_h: _builtins.float
+    """Cost of the power that is metered now, with PUE, at the price in force and, with
+    `objective.kind: cost`, of its carbon. Absent: no price is known. Unit: EUR per hour.
+    """
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetNode]:
         """Nodes of the deployment file and nodes that joined, including disconnected ones."""
@@ -1333,12 +1338,15 @@ class GetFleetResponse(_message.Message):
         plans_nothing: _builtins.bool = ...,
         carbon_budgets: _abc.Iterable[Global___CarbonBudget] | None = ...,
         carbon_budget_price_gco2e: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        cost_eur_per_h: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "leader", b"leader"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_eur_per_h", b"_cost_eur_per_h", "cost_eur_per_h", b"cost_eur_per_h", "hold", b"hold", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_budget_price_gco2e", b"carbon_budget_price_gco2e", "carbon_budgets", b"carbon_budgets", "carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "leader", b"leader", "nodes", b"nodes", "plans_nothing", b"plans_nothing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_eur_per_h", b"_cost_eur_per_h", "carbon_budget_price_gco2e", b"carbon_budget_price_gco2e", "carbon_budgets", b"carbon_budgets", "carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "cost_eur_per_h", b"cost_eur_per_h", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "leader", b"leader", "nodes", b"nodes", "plans_nothing", b"plans_nothing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cost_eur_per_h: _TypeAlias = _typing.Literal["cost_eur_per_h"]  # noqa: Y015
+    _WhichOneofArgType__cost_eur_per_h: _TypeAlias = _typing.Literal["_cost_eur_per_h", b"_cost_eur_per_h"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_eur_per_h) -> _WhichOneofReturnType__cost_eur_per_h | None: ...
 
 Global___GetFleetResponse: _TypeAlias = GetFleetResponse  # noqa: Y015
 
@@ -1728,6 +1736,7 @@ class AccountEntry(_message.Message):
     METER_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
     INTENSITY_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
     CACHED_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    COST_EUR_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     """Electricity zone. Empty: all zones."""
     node: _builtins.str
@@ -1779,6 +1788,10 @@ class AccountEntry(_message.Message):
     """The same of carbon intensities that were estimated, forecast, held or assumed. Unit: gCO2e."""
     cached_input_tokens: _builtins.int
     """Of input_tokens, those that servers had cached, where they state that."""
+    cost_eur: _builtins.float
+    """Cost of energy_j at the wall, each joule at the price then in force, and, with
+    `objective.kind: cost`, of carbon_gco2e. 0: no price was known. Unit: EUR.
+    """
     @_builtins.property
     def hour(self) -> _timestamp_pb2.Timestamp:
         """When the hour began, UTC."""
@@ -1808,10 +1821,11 @@ class AccountEntry(_message.Message):
         meter_error_gco2e: _builtins.float = ...,
         intensity_error_gco2e: _builtins.float = ...,
         cached_input_tokens: _builtins.int = ...,
+        cost_eur: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hour", b"hour"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "cached_input_tokens", b"cached_input_tokens", "carbon_gco2e", b"carbon_gco2e", "embodied_gco2e", b"embodied_gco2e", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "intensity_error_gco2e", b"intensity_error_gco2e", "meter_error_gco2e", b"meter_error_gco2e", "model", b"model", "node", b"node", "output_tokens", b"output_tokens", "profile_error_gco2e", b"profile_error_gco2e", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "cached_input_tokens", b"cached_input_tokens", "carbon_gco2e", b"carbon_gco2e", "cost_eur", b"cost_eur", "embodied_gco2e", b"embodied_gco2e", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "intensity_error_gco2e", b"intensity_error_gco2e", "meter_error_gco2e", b"meter_error_gco2e", "model", b"model", "node", b"node", "output_tokens", b"output_tokens", "profile_error_gco2e", b"profile_error_gco2e", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

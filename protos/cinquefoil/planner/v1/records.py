@@ -1279,6 +1279,8 @@ class AccountEntry:
         intensity_error_gco2e: The same of carbon intensities that were estimated, forecast, held or
             assumed. Unit: gCO2e.
         cached_input_tokens: Of input_tokens, those that servers had cached, where they state that.
+        cost_eur: Cost of energy_j at the wall, each joule at the price then in force, and, with
+            `objective.kind: cost`, of carbon_gco2e. 0: no price was known. Unit: EUR.
     """
 
     hour: datetime = datetime.fromtimestamp(0, UTC)
@@ -1303,6 +1305,7 @@ class AccountEntry:
     meter_error_gco2e: float = 0.0
     intensity_error_gco2e: float = 0.0
     cached_input_tokens: int = 0
+    cost_eur: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,6 +283,7 @@ def energy_entries(
                 embodied_gco2e=embodied_gco2e * (1.0 - sum(board.held.values())),
                 base_energy_j=other_j,
                 base_carbon_gco2e=site.carbon_gco2e(other_j),
+                cost_eur=site.cost_eur(other_j),
             ),
         )
         for model in drawn.models.keys() | board.held.keys():
@@ -299,6 +300,7 @@ def energy_entries(
                     embodied_gco2e=held_gco2e,
                     meter_error_gco2e=-meter_error(drawn.method) * spent_gco2e,
                     intensity_error_gco2e=-site.intensity_error * spent_gco2e,
+                    cost_eur=site.cost_eur(used.active_j * share),
                     # Whole requests in each hour that add up to all.
                     requests=round(used.requests * passed) - round(used.requests * before),
                 ),

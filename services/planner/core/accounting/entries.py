@@ -46,6 +46,8 @@ class Figures:
         base_energy_j, base_carbon_gco2e: Energy and carbon of BASE for the same requests.
         profile_error_gco2e, meter_error_gco2e, intensity_error_gco2e: Change of base_carbon_gco2e -
             carbon_gco2e when that source errs by its half-width (`site`).
+        cost_eur: Cost of energy_j at the wall and, with `objective.kind: cost`, of its carbon; 0
+            where no price is known.
         requests, input_tokens, output_tokens: Answered requests, and their tokens.
         cached_input_tokens: Of input_tokens, those that servers had cached.
     """
@@ -64,6 +66,7 @@ class Figures:
     profile_error_gco2e: float = 0.0
     meter_error_gco2e: float = 0.0
     intensity_error_gco2e: float = 0.0
+    cost_eur: float = 0.0
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0

@@ -19,7 +19,7 @@ from services.kit.config import Embodied
 from services.kit.grouping import summed
 from services.kit.hardware.gpu_types import published_kgco2e
 from services.kit.request_cost import ENERGY_ERRORS
-from services.kit.units import carbon_gco2e
+from services.kit.units import J_PER_KWH, carbon_gco2e
 from services.planner.core.model import GpuType
 
 
@@ -60,6 +60,7 @@ class Site:
         boards: Its GPUs, by UUID; missing ones have no embodied carbon.
         intensity_error: Half-width of the intensity's 95 % interval, as a share.
         max_power_w: Power limits of its GPUs, W, by UUID; missing: unknown.
+        eur_per_kwh: Price of a kWh with that of its carbon, EUR; 0: not known.
     """
 
     node: str
@@ -69,10 +70,15 @@ class Site:
     boards: Mapping[str, EmbodiedCarbon] = field(default_factory=dict)
     intensity_error: float = 0.0
     max_power_w: Mapping[str, float] = field(default_factory=dict)
+    eur_per_kwh: float = 0.0
 
     def carbon_gco2e(self, energy_j: float) -> float:
         """Return the operational carbon of device energy drawn here."""
         return carbon_gco2e(energy_j * self.pue, self.intensity_gco2e_per_kwh)
+
+    def cost_eur(self, energy_j: float) -> float:
+        """Return the cost of device energy drawn here, EUR."""
+        return energy_j * self.pue * self.eur_per_kwh / J_PER_KWH
 
 
 UNMETERED: Final = "model"

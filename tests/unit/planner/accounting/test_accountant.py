@@ -50,6 +50,21 @@ def test_a_kilowatt_hour_costs_the_intensity_times_pue() -> None:
     assert accountant.account.total == spent
 
 
+def test_a_kilowatt_hour_costs_its_price_times_pue_in_all_entries_together() -> None:
+    """0.3 EUR/kWh at a PUE of 1.5: models and idle energy add up to 0.45 EUR."""
+    accountant = Accountant({"a": replace(SITES["a"], eur_per_kwh=0.3)}.get)
+    used = {"m": ModelEnergy(9e5, 0.0, 1)}
+    for share in (0.0, 1.0):
+        active = {name: each if share else ModelEnergy() for name, each in used.items()}
+        counters = EnergyCounters(1.0, START_S + share, 3.6e6 * share, 9e5 * share, active)
+        accountant.book("a", {"GPU-a": counters})
+    found = accountant.page().entries
+
+    by_model = {key.model: figures.cost_eur for key, figures in found.items()}
+    assert by_model["m"] == pytest.approx(0.45 / 4)
+    assert sum(by_model.values()) == pytest.approx(0.45)
+
+
 def test_gpus_that_report_together_are_booked_as_one_and_cost_what_they_do_apart() -> None:
     """Booking a node's GPUs at once changes no figure of any entry."""
     boards = {
