@@ -8,7 +8,7 @@ The event runs in virtual time: the planner's shares, the agents' control and th
 the code that runs live; a node's power follows its clock as `services.kit.hardware.clock_curve`
 says, profiles state 8 % too little active power, meters average a second, shares arrive half a
 second late, and load varies by node. Baseline of the plans: the plan without a budget, with as many
-requests refused as the budget takes.
+requests refused as the budget takes. Costs are those of a day's prices, beside all configurations.
 """
 
 import math
@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from benchmarks import _fleets as fleets
+from benchmarks._cost_optimum import VALUE_EUR, cost_gap
 from benchmarks.harness import Figures, Report, main
 from services.gpuagent.power_cap.core.control import PowerControl
 from services.kit.config import Objective
@@ -273,8 +274,12 @@ class Event:
         }
 
 
-def measure(gpus: int = 256, length_s: float = 3 * 3600.0) -> Report:
-    """Measure plans and events."""
+def measure(
+    gpus: int = 256,
+    length_s: float = 3 * 3600.0,
+    values_eur: tuple[float, ...] = (0.1 * VALUE_EUR, VALUE_EUR, 10 * VALUE_EUR),
+) -> Report:
+    """Measure plans, events and costs."""
     posed = problem(gpus)
     free = planned(posed, 1e9)
     rows = list(binding(posed, free.score))
@@ -292,6 +297,7 @@ def measure(gpus: int = 256, length_s: float = 3 * 3600.0) -> Report:
         }
         for ramp_s in (0.0, RAMP_S)
     ]
+    cost = cost_gap(values_eur)
     tables = [
         Figures(
             f"Plans under budgets, {gpus} GPUs, six models",
@@ -303,13 +309,18 @@ def measure(gpus: int = 256, length_s: float = 3 * 3600.0) -> Report:
             events,
             "slowed_points: node-time at a clock too low for its load, during the event",
         ),
+        Figures(
+            "Total cost by known prices beside the optimum, one GPU, two models",
+            [cost],
+            "optimum: all sets of segments tried; worst_gap: of an hour",
+        ),
     ]
-    return Report(tables, {"events": events, "budgets": rows})
+    return Report(tables, {"events": events, "budgets": rows, "cost": cost})
 
 
 def quick() -> Report:
     """Measure a small site for a few minutes."""
-    return measure(32, 600.0)
+    return measure(32, 600.0, (VALUE_EUR,))
 
 
 if __name__ == "__main__":
