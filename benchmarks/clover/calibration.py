@@ -19,7 +19,8 @@ from scipy.optimize import least_squares
 from benchmarks import _fleets as fleets
 from benchmarks.clover.applications import ACCURACIES, CLOVER, Fit, profile
 from services.planner.core.model import Pool, SegmentKind
-from services.planner.core.problem.queueing import Station, latency_s
+from services.planner.core.problem.queueing import latency_s
+from services.planner.core.problem.stations import Station
 
 SWEEP = CLOVER / "measured_arrival_sweep/arrival_sweep.csv"
 GPUS = 2

@@ -14,7 +14,8 @@ from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE
 from services.planner.core.model import GpuType, Model, Pool, SegmentKind
 from services.planner.core.problem.catalog import Place, in_time, measure
-from services.planner.core.problem.queueing import Station, latency_s
+from services.planner.core.problem.queueing import latency_s
+from services.planner.core.problem.stations import Station
 from services.planner.core.problem.text_rule import Load, least_segments
 
 _BISECTIONS = 24

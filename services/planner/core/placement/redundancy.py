@@ -15,8 +15,9 @@ from services.planner.core.problem.failure_domains import (
     surviving_rps,
 )
 from services.planner.core.problem.latency_rule import keeps_percentile
-from services.planner.core.problem.queueing import Station, latency_s
+from services.planner.core.problem.queueing import latency_s
 from services.planner.core.problem.serving_paths import serving_paths
+from services.planner.core.problem.stations import Station
 
 _TOLERANCE: Final = 1e-6
 

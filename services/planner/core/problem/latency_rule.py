@@ -15,13 +15,8 @@ from cinquefoil.planner.v1.records import Dispersion
 from services.kit.config import Objective
 from services.planner.core.model import Model, SegmentKind
 from services.planner.core.problem import text_rule
-from services.planner.core.problem.queueing import (
-    NEARLY_FULL,
-    Station,
-    late_share,
-    late_share_bound,
-    on_grid,
-)
+from services.planner.core.problem.queueing import late_share, late_share_bound
+from services.planner.core.problem.stations import NEARLY_FULL, Station, on_grid
 
 MAX_TIMES = 16
 """Factor on the segments that utilisation requires, beyond which more do not help."""

@@ -22,9 +22,10 @@ from services.planner.core.problem.catalog import in_time
 from services.planner.core.problem.latency_rule import keeps_percentile
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Prices, Row, gpcs, prices, row
-from services.planner.core.problem.queueing import Station, latency_s
+from services.planner.core.problem.queueing import latency_s
 from services.planner.core.problem.serving_paths import serving_paths
 from services.planner.core.problem.site_power import over_budget, site_w
+from services.planner.core.problem.stations import Station
 
 Served = Mapping[str, Mapping[SegmentKind, float]]
 """Load served in time by model and kind, req/s; a pipeline's is in each of its stages."""

@@ -14,14 +14,10 @@ import pytest
 from cinquefoil.planner.v1.records import Dispersion
 from services.kit.config import Objective
 from services.planner.core.model import SegmentKind
+from services.planner.core.problem.distributions import counts
 from services.planner.core.problem.latency_rule import admissible_rps
-from services.planner.core.problem.queueing import (
-    Station,
-    counts,
-    late_share,
-    late_share_bound,
-    latency_s,
-)
+from services.planner.core.problem.queueing import late_share, late_share_bound, latency_s
+from services.planner.core.problem.stations import Station
 from tests.support.planner import fleets
 
 SINGLE_S = 0.01
