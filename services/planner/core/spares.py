@@ -18,7 +18,8 @@ from services.planner.core.problem.score import score
 from services.planner.core.solver.milp import Goal, Program
 from services.planner.core.strategies.domain_rows import DomainRows
 from services.planner.core.strategies.exact import candidates
-from services.planner.core.strategies.exact_program import FEW_GPUS, TINY, Formulation, add_gpus
+from services.planner.core.strategies.exact_program import FEW_GPUS, TINY, Formulation
+from services.planner.core.strategies.fleet_rows import add_gpus
 
 Segments = Mapping[SegmentKind, int]
 

@@ -29,20 +29,22 @@ out before it is minimised.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
-from services.kit.mig import maximal_layouts
-from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
+from services.planner.core.model import Configuration, Pool, SegmentKind
 from services.planner.core.problem.failure_domains import demanding, surviving_share
-from services.planner.core.problem.pricing import Prices, gpcs, most_gpcs, row
+from services.planner.core.problem.pricing import Prices, gpcs, most_gpcs
 from services.planner.core.problem.serving_paths import balances, serving_paths
 from services.planner.core.problem.site_power import room_w
 from services.planner.core.solver.milp import Blocks, Goal, Numbers, Program, Solution, Terms
+from services.planner.core.strategies.change_rows import ChangeRows
+from services.planner.core.strategies.columns import terms_of
 from services.planner.core.strategies.domain_rows import DomainRows
+from services.planner.core.strategies.fleet_rows import add_gpus
 
 FEW_GPUS = 32
 """GPUs up to which programs are solved to the optimum, and up to which each has rows of its own."""
@@ -64,8 +66,6 @@ ROUNDING = 1e-6
 
 TOLERATED: Final = 1e-4
 """Share of a demand that a solver's tolerance may leave unserved."""
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(slots=True)
@@ -99,8 +99,9 @@ class Formulation:
         self._add_demand()
         self._add_floor()
         self._add_gpus()
-        self._add_changes()
-        self._add_loading()
+        most = [self._most(kind) for kind in self.kinds]
+        changes = ChangeRows(self.known, self.kinds, self.program, self.counts, self.loads, most)
+        self._cost |= changes.add()
         self._add_domains()
         self._add_sites()
 
@@ -177,7 +178,7 @@ class Formulation:
         if not known.fewest_only:
             return Goal(self._cost, tolerance, last_resort=most)
         tie = gpu_points / (known.fleet_gpcs + 1) / (2 if tolerance else 1)
-        terms = self._cost | _terms(self.counts, (tie * gpcs(kind) for kind in self.kinds))
+        terms = self._cost | terms_of(self.counts, (tie * gpcs(kind) for kind in self.kinds))
         if not tolerance or known.layout_points or any(map(known.start_points, self.kinds)):
             return Goal(terms, tolerance, last_resort=most)
         ties = tie / gpu_points * max(most_gpcs(pool.type.geometry) for pool in pools)
@@ -185,7 +186,7 @@ class Formulation:
 
     def _energy(self) -> Goal:
         watts = np.array([self._demand_rps(kind) * kind.energy_j for kind in self.kinds])
-        return Goal(_terms(self.loads, watts / max(watts.sum(), TINY)), ENERGY_GAP, nodes=1)
+        return Goal(terms_of(self.loads, watts / max(watts.sum(), TINY)), ENERGY_GAP, nodes=1)
 
     def solve(self, *, time_limit_s: float, tolerance: float) -> Configuration | None:
         """Return the best configuration found, with its proven gap; None: none was found in time.
@@ -268,9 +269,9 @@ class Formulation:
         program.terms(capacity, self.loads, 1.0)
         program.terms(capacity, self.counts, taken)
         self._within = capacity
-        self._cost |= _terms(self.loads, (-self.known.load_points(kind) for kind in self.kinds))
+        self._cost |= terms_of(self.loads, (-self.known.load_points(kind) for kind in self.kinds))
         if gpc_points := self.known.gpc_points:
-            self._cost |= _terms(self.counts, (gpc_points * gpcs(kind) for kind in self.kinds))
+            self._cost |= terms_of(self.counts, (gpc_points * gpcs(kind) for kind in self.kinds))
 
     def _add_pipelines(self) -> None:
         """Equate the load of a pipeline's first stage with that of each other stage."""
@@ -297,7 +298,7 @@ class Formulation:
         worst = program.rows(len(fair), high=0.0)
         program.terms(worst, unserved[fair], weights[fair])
         program.terms(worst, self._worst, -1.0)
-        self._unserved = _terms(unserved, weights * self._weights())
+        self._unserved = terms_of(unserved, weights * self._weights())
 
     def _add_floor(self) -> None:
         """Keep every model's mean accuracy at the floor, or measure its shortfall."""
@@ -357,63 +358,6 @@ class Formulation:
         """Add the rows with places for redundancy."""
         self._domains.add_places(self._layouts)
 
-    def _add_changes(self) -> None:
-        """Price segments to start and slices to create."""
-        known = self.known
-        started = {row(kind): known.start_points(kind) for kind in self.kinds}
-        if any(started.values()):
-            rows, at = _distinct(map(row, self.kinds))
-            running = [known.running.get(each, 0) for each in rows]
-            self._price_excess([started[each] for each in rows], at, running)
-        if known.layout_points:
-            groups, at = _distinct((kind.pool, kind.profile) for kind in self.kinds)
-            there = [known.existing.get(group, 0) for group in groups]
-            self._price_excess([known.layout_points] * len(groups), at, there)
-
-    def _price_excess(self, points: Sequence[float], at: Numbers, free: Sequence[int]) -> None:
-        """Price the excess of each group of segments over those that are free."""
-        excess = self.program.columns(len(free))
-        rows = self.program.rows(len(free), low=np.negative(free))
-        self.program.terms(rows, excess, 1.0)
-        self.program.terms(rows[at], self.counts, -1.0)
-        self._cost |= _terms(excess, points)
-
-    def _add_loading(self) -> None:
-        """Price the longest loading time of a variant of which a segment has to be started."""
-        points, times = self.known.loading_points, self.known.loading_s
-        pairs = [(kind.model, kind.variant) for kind in self.kinds]
-        slow = [index for index, pair in enumerate(pairs) if times.get(pair, 0.0) > 0]
-        if not points or not slow:
-            return
-        program, variants = self.program, list(dict.fromkeys(pairs[index] for index in slow))
-        loaded = program.columns(len(variants), upper=1.0, integer=True)
-        longest = program.column()
-        waits = program.rows(len(variants), high=0.0)
-        program.terms(waits, loaded, [times[pair] for pair in variants])
-        program.terms(waits, longest, -1.0)
-        self._cost[longest] = points
-        column = dict(zip(variants, loaded, strict=True))
-        held = {(model, variant) for model, variant, *_ in self.known.running}
-        self._load_new([i for i in slow if pairs[i] not in held], column)
-        self._load_more([i for i in slow if pairs[i] in held], column)
-
-    def _load_new(self, kinds: Sequence[int], loaded: Mapping[tuple[str, str], int]) -> None:
-        """Require variants without running segments to be loaded before they take requests."""
-        answering = [i for i in kinds if not self.kinds[i].stage.index]  # pipelines: the first
-        variants, at = _distinct((self.kinds[i].model, self.kinds[i].variant) for i in answering)
-        uses = self.program.rows(len(variants), high=0.0)
-        self.program.terms(uses[at], self.loads[answering], 1.0)
-        self.program.terms(uses, [loaded[each] for each in variants], -1.0)
-
-    def _load_more(self, kinds: Sequence[int], loaded: Mapping[tuple[str, str], int]) -> None:
-        """Require loading where more segments of a row are used than run."""
-        rows, at = _distinct(row(self.kinds[i]) for i in kinds)
-        most = np.zeros(len(rows))
-        np.add.at(most, at, [self._most(self.kinds[i]) for i in kinds])
-        excess = self.program.rows(len(rows), high=[self.known.running.get(r, 0) for r in rows])
-        self.program.terms(excess[at], self.counts[kinds], 1.0)
-        self.program.terms(excess, [loaded[r[:2]] for r in rows], -most)
-
     def _models(self, names: Sequence[str]) -> list[int]:
         """Return the position of each kind's model among `names`."""
         position = {name: index for index, name in enumerate(names)}
@@ -450,74 +394,3 @@ class Formulation:
         """Return the number of segments of a kind for a load; 0 only for rounding errors."""
         needed = math.ceil(load_rps / self._usable_rps(kind) - ROUNDING)
         return max(needed, int(load_rps > ROUNDING * self._demand_rps(kind)))
-
-
-def add_gpus(
-    program: Program, problem: Problem, kinds: Sequence[SegmentKind], counts: Numbers
-) -> Mapping[tuple[Pool, int], Numbers]:
-    """Limit segments by the slices of GPUs; each GPU has one layout and one clock.
-
-    Args:
-        program: The program.
-        problem: Its fleet counts.
-        kinds: Segment kinds.
-        counts: Columns with the number of their segments.
-
-    Returns:
-        Columns that count GPUs in each maximal layout, by pool and clock.
-    """
-    single = [index for index, kind in enumerate(kinds) if kind.gpus == 1]
-    groups, at = _distinct(
-        (kind.pool, kind.clock_mhz, kind.profile) for kind in kinds if kind.gpus == 1
-    )
-    slices = program.rows(len(groups), high=0.0)
-    program.terms(slices[at], counts[single], 1.0)
-    rows = dict(zip(groups, slices, strict=True))
-    fleet: dict[Pool, Numbers] = {}
-    found: dict[tuple[Pool, int], Numbers] = {}
-    for pool, clock_mhz in dict.fromkeys(group[:2] for group in groups):
-        owned = problem.pools[pool]
-        layouts = maximal_layouts(pool.type.geometry)
-        columns = found[pool, clock_mhz] = program.columns(len(layouts), upper=owned, integer=True)
-        if pool not in fleet:
-            fleet[pool] = program.rows(1, high=owned)
-        program.terms(fleet[pool], columns, 1.0)
-        for column, layout in zip(columns, layouts, strict=True):
-            places = ((pool, clock_mhz, placement.profile) for placement in layout)
-            program.terms([rows[each] for each in places if each in rows], column, -1.0)
-    _add_groups(program, problem, kinds, counts, fleet)
-    return found
-
-
-def _add_groups(
-    program: Program,
-    problem: Problem,
-    kinds: Sequence[SegmentKind],
-    counts: Numbers,
-    fleet: dict[Pool, Numbers],
-) -> None:
-    """Limit segments of several GPUs by the nodes, and let each take its GPUs."""
-    limits: dict[tuple[Pool, int], int] = {}
-    several = [(kind, int(n)) for kind, n in zip(kinds, counts, strict=True) if kind.gpus > 1]
-    for kind, column in several:
-        pool, gpus = kind.pool, kind.gpus
-        if pool not in fleet:
-            fleet[pool] = program.rows(1, high=problem.pools[pool])
-        program.terms(fleet[pool], column, gpus)
-        if (pool, gpus) not in limits:
-            limits[pool, gpus] = int(program.rows(1, high=problem.groups(pool, gpus))[0])
-    for kind, column in several:
-        for (pool, gpus), limit in limits.items():
-            if pool == kind.pool and gpus <= kind.gpus:
-                program.terms(limit, column, kind.gpus // gpus)
-
-
-def _terms(columns: Numbers, weights: Iterable[float]) -> dict[int, float]:
-    return dict(zip(columns.tolist(), map(float, weights), strict=True))
-
-
-def _distinct(keys: Iterable[Key]) -> tuple[list[Key], Numbers]:
-    """Return the distinct keys in order, and the position of each key among them."""
-    positions: dict[Key, int] = {}
-    at = [positions.setdefault(key, len(positions)) for key in keys]
-    return list(positions), np.array(at, dtype=np.int32)
