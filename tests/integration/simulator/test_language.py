@@ -285,14 +285,14 @@ def lie(monkeypatch: pytest.MonkeyPatch, begin_s: float) -> None:
 
 
 def rising_load(chat: ScenarioOf, folder: Path, *rates_rps: float, **changes: Any) -> Setting:
-    """A load in two parts of five minutes on four GPUs at one clock."""
+    """A load in two parts, of five minutes and of two, on four GPUs at one clock."""
     path = folder / "load.csv"
     path.write_text("\n".join(map(str, ("rps", *rates_rps))))
     load = {"kind": "trace", "path": str(path), "step_s": 300}
     planner = {"clock_ratios": [1.0], "triggers": {"scale_down_s": 30}}
     deployment = {"nodes": {"n": {"simulated": 4 * ["h100-80gb"]}}, "planner": planner}
     changed = merged(model(demand_rps=rates_rps[0], **changes), {"deployment": deployment})
-    return chat(merged(changed, {"duration_s": 600, "load": {"chat": load}}))
+    return chat(merged(changed, {"duration_s": 420, "load": {"chat": load}}))
 
 
 def test_a_router_that_reports_endless_texts_does_not_keep_a_plan_from_growing(
