@@ -335,8 +335,12 @@ class Replica:
         own, others = len(self.open), self._others
         context = self.context / own if own else 0.0
         step = self.engine.step(self._clock, own + others, context, prompt)
-        if others:  # processes share a slice's steps by their answers and prompts
-            step = Step(step.time_s, step.energy_j * (own + prompt) / (own + prompt + others))
+        if others and not prompt:  # processes share a slice's steps by their answers
+            step = Step(step.time_s, step.energy_j * own / (own + others))
+        elif others:  # what the others' answers take meanwhile, they count
+            time_s, energy_j = self.engine.step(self._clock, own + others, context, 0)
+            their_j = energy_j / time_s * step.time_s * others / (own + others)
+            step = Step(step.time_s, max(step.energy_j - their_j, 0.0))
         return step
 
     def _time_of(self, count: int) -> float:

@@ -369,15 +369,18 @@ def test_a_dirty_grid_moves_texts_to_the_smaller_variant_as_far_as_the_floor_all
 
 
 @pytest.mark.parametrize(
-    ("rate_rps", "prompt_tokens", "answer_tokens"), [(5, 200, 40), (40, 200, 40), (40, 1000, 100)]
+    ("rate_rps", "prompt_tokens", "answer_tokens", "processes"),
+    [(5, 200, 40, 1), (40, 200, 40, 1), (40, 1000, 100, 1), (40, 200, 40, 3)],
 )
 def test_a_plan_predicts_the_energy_of_a_token_that_meters_then_show(
-    chat: ScenarioOf, rate_rps: float, prompt_tokens: int, answer_tokens: int
+    chat: ScenarioOf, rate_rps: float, prompt_tokens: int, answer_tokens: int, processes: int
 ) -> None:
     """Batches are as large as the load makes them, and steps with prompts draw more."""
     sizes = {"prompt_tokens": prompt_tokens, "answer_tokens": answer_tokens}
     profile = {**VARIANT["profile"], **sizes}
-    planner = {"max_processes": 1, "objective": {"park_idle_gpus": True}}
+    planner = {"max_processes": processes, "objective": {"park_idle_gpus": True}}
+    if processes > 1:
+        planner["batch_sizes"] = [4]
     changes = {
         "duration_s": 29,  # until the first forecast: the plan is that of the configured load
         "load": constant(rate_rps),

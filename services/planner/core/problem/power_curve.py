@@ -82,11 +82,12 @@ def _curve(
     shape = gpu.shape(gpu.geometry.kind(profile), variant.gpus)
     sizes = [2**power for power in range(batch_size.bit_length()) if 2**power < batch_size]
     points = {0.0: 0.0}
-    for items in (*sizes, batch_size):
-        cost = variant.profile.batch(shape, items, processes, clock_ratio=clock_ratio)
+    few = [(1, busy) for busy in range(1, processes)]  # of little load not all are busy
+    for items, busy in (*few, *((items, processes) for items in (*sizes, batch_size))):
+        cost = variant.profile.batch(shape, items, busy, clock_ratio=clock_ratio)
         if cost is not None:
-            busy = processes / cost.latency_s
-            points[busy * items] = busy * cost.energy_j
+            batches_per_s = busy / cost.latency_s
+            points[batches_per_s * items] = batches_per_s * cost.energy_j
     rates = tuple(sorted(points))
     return PowerCurve(rates, tuple(np.maximum.accumulate([points[rate] for rate in rates])))
 
