@@ -78,7 +78,9 @@ def planned(
         objective=config.Objective(carbon_weight=1.0),
     )
     away = config.Router(listen=f"127.0.0.1:{free_port()}")
-    return settings.model_copy(update={"router": away})
+    far = config.PeerRegion(planner=f"127.0.0.1:{free_port()}", router=f"127.0.0.1:{free_port()}")
+    regions = config.Regions(name="home", peers={"far": far})
+    return settings.model_copy(update={"router": away, "regions": regions})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -36,6 +36,7 @@ QUESTIONS: Sequence[tuple[str, str, str]] = (
     ("what did plan 2 change", "Plan 2", r"Starts \d+ segments?, stops \d+, keeps \d+"),
     ("who holds the plan", "", r"Planner: [\w.:-]+, term \d+"),
     ("how accurate are answers now", "", r"Accuracy now\W+definition\W+0\.\d+"),
+    ("what goes to other regions", "", r"row .far [^:]*router|row .far .*(not called|connect)"),
     ("what is wrong", "", r"✓ Nothing is wrong|▲ .*\w|✕ .*\w"),
 )
 """A question, the link that one follows for it ("": none), and what its answer looks like."""
