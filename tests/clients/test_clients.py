@@ -55,7 +55,7 @@ async def serving(spec: WorkerSpec) -> AsyncIterator[str]:
         async def ready() -> bool:
             return (await stub.ModelReady(pb.ModelReadyRequest(name="digits"))).ready
 
-        await until(ready, 20)
+        await until(ready, 120)
         yield f"http://{world.http}/v1"
 
 

@@ -21,6 +21,10 @@ for mode in (
     instructor.Mode.PARALLEL_TOOLS,
     instructor.Mode.JSON,
     instructor.Mode.JSON_SCHEMA,
+    instructor.Mode.JSON_O1,
+    instructor.Mode.MD_JSON,
+    instructor.Mode.FUNCTIONS,
+    instructor.Mode.RESPONSES_TOOLS,
 ):
     client = instructor.from_openai(
         OpenAI(base_url=os.environ["BASE_URL"], api_key="none", max_retries=0), mode=mode
