@@ -13,6 +13,9 @@ from services.kit.whole_file import replacing
 ADDRESS_TAKEN: Final = 98
 """Exit status of a worker whose address is in use (EADDRINUSE)."""
 
+NOT_LOADED: Final = "cannot load the model"
+"""What the log of a worker says last that could not load its model."""
+
 
 class WorkerEnvironment(Section):
     """Settings common to all workers of a node.

@@ -18,7 +18,9 @@ from typing import Final
 
 import psutil
 
+from services.gpuagent.core.worker_spec import NOT_LOADED
 from services.kit.process.environment import one_thread, passed_on
+from services.kit.segment import plain
 
 _MODULE: Final = "services.gpuagent.worker"
 _POLL_S: Final = 0.05
@@ -135,12 +137,20 @@ def running(folder: Path) -> dict[Path, WorkerProcess]:
 
 
 def last_words(log: Path) -> str:
-    """Return the message of the last line of a worker's log, or "" where there is none."""
+    """Return the message of the last line of a worker's log, or "" where there is none.
+
+    Of a worker that could not load its model, with the line before: that of the model's server,
+    which has seen no request yet.
+    """
     with suppress(FileNotFoundError):
         with log.open("rb") as file:
             file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
             lines = file.read(_TAIL_BYTES).decode(errors="replace").strip().splitlines()
-        return _said(lines[-1]) if lines else ""
+        said = _said(lines[-1]) if lines else ""
+        before = lines[-2].strip() if len(lines) > 1 else ""
+        if said.startswith(NOT_LOADED) and before and _said(before) == before:
+            return f"{said}: {plain(before)}"
+        return said
     return ""
 
 

@@ -13,7 +13,7 @@ import uvloop
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.core import worker_spec
-from services.gpuagent.core.worker_spec import WorkerSpec
+from services.gpuagent.core.worker_spec import NOT_LOADED, WorkerSpec
 from services.gpuagent.shared_memory.group_counters import Counters, opened_together
 from services.gpuagent.worker.batch_executor import BatchExecutor
 from services.gpuagent.worker.core.batcher import Batcher
@@ -237,7 +237,7 @@ def launch(path: Path) -> int:
         _log.critical("the model failed", error=str(error))
         return 1
     except RuntimeError as error:
-        _log.critical("cannot load the model", error=str(error))
+        _log.critical(NOT_LOADED, error=str(error))
         return 1
     return 0
 
