@@ -14,7 +14,7 @@ ADDRESS_TAKEN: Final = 98
 """Exit status of a worker whose address is in use (EADDRINUSE)."""
 
 NOT_LOADED: Final = "cannot load the model"
-"""What the log of a worker says last that could not load its model."""
+"""Event that ends the log of a worker that could not load its model."""
 
 
 class WorkerEnvironment(Section):

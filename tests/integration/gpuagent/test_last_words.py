@@ -1,4 +1,4 @@
-"""What an agent says of a worker that ended: read from the worker's log."""
+"""Reason of a worker's end, read from its log."""
 
 from pathlib import Path
 
