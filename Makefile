@@ -94,6 +94,9 @@ chaos: $(VENV)/.dev ## three faults at a time, drawn by 100 seeds (about two hou
 simulate-cluster: $(VENV)/.dev ## search virtual hours of faults in the control plane for a broken invariant: HOURS=1 SEED=1
 	$(BIN)/python -m tests.simulation --hours $(HOURS) --seed $(SEED) --corpus out/simulation/corpus.json
 
+planted: $(VENV)/.dev ## break the control plane in 20 ways: the simulation must find each (goes on where it stopped)
+	$(BIN)/python -m tests.simulation.planted
+
 gpu-report: .venv-gpu/.done ## what a real GPU shows, read only (under 10 minutes; WHEELS=DIR: offline)
 	.venv-gpu/bin/python -m benchmarks.gpu_report --json out/bench/gpu_report.json \
 		--markdown docs/measurements/real-gpu.md
@@ -186,4 +189,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help simulate-cluster docs demo up test test-unit thorough mutants fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released release-check lock sbom wheels clean
+.PHONY: help simulate-cluster planted docs demo up test test-unit thorough mutants fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released release-check lock sbom wheels clean

@@ -6,11 +6,12 @@ from tests.simulation import machine
 
 machine.install()
 
-from tests.simulation import cluster, network, workers  # noqa: E402 - after the clock was replaced
+from tests.simulation import cluster, network, path, workers  # noqa: E402 - after the clock was replaced
 
 network.install()
 workers.install()
 cluster.install()
+path.install()
 
 from tests.simulation.search import main  # noqa: E402
 

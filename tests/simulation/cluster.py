@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -140,6 +140,8 @@ class Cluster:
         process.on_death.append(lambda: net.died(process))
         net.find(HOSTS[name])
         net.note("start", name)
+        for each in on_start:
+            each(process)
         stop, deployment = asyncio.Event(), self.deployment(name)
         self.stop[name] = stop
         work: Any
@@ -222,6 +224,9 @@ shown: dict[str, str] = {}
 
 terms: dict[str, list[int]] = {}
 """By node: terms of the steps that its agents admitted, in order."""
+
+on_start: Final[list[Callable[[Process], object]]] = []
+"""Called with each process of a service before it runs."""
 
 agent_loads: Final = {"meters_s": 2.0, "standby_s": 0.5}
 """Periods of the simulation, which are 0.5 and 0.1 s in the product."""

@@ -17,7 +17,7 @@ from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.rpc import dial
 from tests.simulation import cluster as parts
 from tests.simulation.cluster import HOSTS, LIAR, NODES, PLANNERS, SERVICES, Cluster
-from tests.simulation.machine import Disk, Process, now_s
+from tests.simulation.machine import Disk, Process, jumps, now_s
 from tests.simulation.network import net
 from tests.simulation.workers import workers
 
@@ -37,8 +37,8 @@ class Fault:
     Attributes:
         at_s: When, s after the cluster had settled.
         kind: A name of `KINDS`.
-        name: What it befalls: a service; "leader" and "busiest": the one that leads then, and the
-            node with most segments.
+        name: What it befalls: a service, or its machine; "leader" and "busiest": the one that
+            leads then, and the node with most segments.
         other: The other machine of a cut; a number of callbacks; a setting.
         lasts_s: After how long it is repaired, s.
     """
@@ -87,9 +87,8 @@ def drawn(seed: int, length_s: float) -> History:
 def _fault(draw: random.Random, at_s: float) -> Fault:
     kind = draw.choice(tuple(KINDS))
     name = draw.choice(SERVICES)
-    other = {"fuse": str(draw.randrange(1, 3000)), "worker": str(draw.randrange(8))}.get(
-        kind, draw.choice(SERVICES)
-    )
+    most = {"fuse": 3000, "clock": 3000, "worker": 8, "lie": 8}.get(kind)
+    other = draw.choice(SERVICES) if most is None else str(draw.randrange(1, most))
     lasts_s = draw.choice(_LASTS_S) * draw.uniform(0.5, 1.0)
     return Fault(round(at_s, 3), kind, name, other, round(lasts_s, 3))
 
@@ -181,6 +180,20 @@ class Faults:
         if alive:
             alive[int(fault.other) % len(alive)].process.kill()
 
+    def lie(self, fault: Fault) -> None:
+        """Give a worker false answers, for a while."""
+        alive = [each for each in workers if each.alive()]
+        if alive:
+            liar = alive[int(fault.other) % len(alive)]
+            liar.lies = True
+            self._later(fault.lasts_s, liar.end_lies)
+
+    def clock(self, fault: Fault) -> None:
+        """Set a machine's wall clock to another time, for a while."""
+        host = HOSTS[fault.name]
+        jumps[host] = int(fault.other) - 1500.0
+        self._later(fault.lasts_s, jumps.pop, host, None)
+
     # ---- of the network and the disk
 
     def cut(self, fault: Fault) -> None:
@@ -194,6 +207,10 @@ class Faults:
         """Delay what a machine sends and receives."""
         net.slow[HOSTS[fault.name]] = SLOW
         self._later(fault.lasts_s, net.slow.pop, HOSTS[fault.name], None)
+
+    def late(self, fault: Fault) -> None:
+        """Bring a node an order again of a planner that led before, as if it came only now."""
+        net.replay(HOSTS[fault.name])
 
     def disk(self, fault: Fault) -> None:
         """Fill up the planners' disk."""
@@ -293,6 +310,9 @@ KINDS: Final[dict[str, Callable[[Faults, Fault], None]]] = {
     "term": Faults.end,
     "lose": Faults.end,
     "worker": Faults.worker,
+    "lie": Faults.lie,
+    "clock": Faults.clock,
+    "late": Faults.late,
     "pause": Faults.pause,
     "cut": Faults.cut,
     "half": Faults.cut,
@@ -309,6 +329,7 @@ WRITTEN: Final[dict[str, History]] = {
         (Fault(1.0, "kill", "carbon", lasts_s=30.0), Fault(2.0, "kill", "leader", lasts_s=20.0)),
         4.0,
     ),
+    "leader-stalled": History(11, (Fault(1.0, "pause", "leader", lasts_s=7.0),), 1.0),
     "leader-stopped": History(
         3, tuple(Fault(at_s, "pause", "leader", lasts_s=2.6) for at_s in (1.0, 8.0, 15.0)), 1.0
     ),
@@ -332,6 +353,28 @@ WRITTEN: Final[dict[str, History]] = {
         10,
         (Fault(1.0, "kill", "leader", lasts_s=5.0), Fault(10.0, "order", "busiest", lasts_s=6.0)),
         1.0,
+    ),
+    "late-order": History(
+        12,
+        (
+            Fault(1.0, "kill", "leader", lasts_s=20.0),
+            Fault(10.0, "order", "busiest", lasts_s=3.0),
+            *(Fault(20.0, "late", node) for node in NODES),
+        ),
+        1.0,
+    ),
+    "late-order-after-restart": History(
+        13,
+        (
+            Fault(1.0, "kill", "leader", lasts_s=20.0),
+            Fault(10.0, "order", "busiest", lasts_s=3.0),
+            *(Fault(18.0, "kill", node, lasts_s=1.0) for node in NODES),
+            *(Fault(19.0 + n / 4, "late", node) for n in range(20) for node in NODES),
+        ),
+        1.0,
+    ),
+    "worker-lies": History(
+        14, tuple(Fault(1.0, "lie", "a", str(n), lasts_s=15.0) for n in range(8)), 4.0
     ),
     "drained": History(8, (Fault(1.0, "order", "b", lasts_s=8.0),), 4.0),
     "two-leave-in-turn": History(

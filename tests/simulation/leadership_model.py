@@ -34,17 +34,19 @@ class Planner:
         seen_s: When it saw that first, s.
         ended: The process that had the lock before, and has ended; "": not known.
         overtaken: The lease that it found expired; None: none.
+        found: The lease that it may follow, as it saw it when it had the lock; None: none.
         owner: The node that it takes the GPU to be of; "": none has reported it.
     """
 
     name: str
     lease: Lease | None = None
-    requested_s: int = 0
-    renewing_s: int | None = None
+    requested_s: float = 0
+    renewing_s: float | None = None
     seen: Lease | None = None
-    seen_s: int = 0
+    seen_s: float = 0
     ended: str = ""
     overtaken: Lease | None = None
+    found: Lease | None = None
     owner: str = ""
 
 
@@ -75,7 +77,7 @@ class State:
         deaths: Planners that may still die.
     """
 
-    now_s: int = 0
+    now_s: float = 0
     planners: tuple[Planner, ...] = (Planner("p0"), Planner("p1"))
     lock: int | None = None
     note: str = ""
@@ -110,9 +112,10 @@ class Rules:
         fenced_agents: Whether agents refuse orders of lower terms.
         owners_first: Whether a GPU's node is stored before orders go there.
         proven_end: Whether a free lock counts only where its last holder has the lease, too.
+        nodes: Those that say that they have the GPU.
     """
 
-    until_s: int = 5
+    until_s: float = 5
     orders: bool = False
     sessions: bool = False
     acts_s: float = 2
@@ -121,8 +124,9 @@ class Rules:
     fenced_agents: bool = True
     owners_first: bool = True
     proven_end: bool = True
+    nodes: tuple[str, ...] = NODES
 
-    def acts(self, planner: Planner, now_s: int) -> bool:
+    def acts(self, planner: Planner, now_s: float) -> bool:
         """Return whether a planner may act."""
         return planner.lease is not None and now_s < planner.requested_s + self.acts_s
 
@@ -146,15 +150,16 @@ class Rules:
             yield f"{step} arrives", self._arrives(without, step)
 
     def _stands_by(self, state: State, index: int, planner: Planner) -> Iterator[tuple[str, State]]:
+        if planner.found is not None:
+            yield from self._claims(state, index, planner, planner.found)
+            return
         if state.lock is None:
             takes = replace(state, lock=index, note=planner.name)
             yield "takes the lock", takes.with_planner(index, replace(planner, ended=state.note))
         mine = state.lock == index
         ended = state.stored.holder in {"", planner.ended} or not self.proven_end
         if mine and (ended or planner.overtaken == state.stored):
-            taken = state.stored.taken(planner.name)
-            leads = Planner(planner.name, taken, state.now_s, owner=state.owner)
-            yield "claims the lease", replace(state, stored=taken).with_planner(index, leads)
+            yield "may lead", state.with_planner(index, replace(planner, found=state.stored))
         elif planner.seen != state.stored:
             looks = replace(planner, seen=state.stored, seen_s=state.now_s)
             yield "looks", state.with_planner(index, looks)
@@ -164,6 +169,18 @@ class Rules:
                 yield "waits no longer", overtakes
             else:
                 yield "breaks the lock", replace(overtakes, lock=None, note="")
+
+    def _claims(
+        self, state: State, index: int, planner: Planner, found: Lease
+    ) -> Iterator[tuple[str, State]]:
+        """Yield the claim, in a transaction of its own: the lock may be another's by then."""
+        if found == state.stored:
+            taken = found.taken(planner.name)
+            leads = Planner(planner.name, taken, state.now_s, owner=state.owner)
+            yield "claims the lease", replace(state, stored=taken).with_planner(index, leads)
+        else:
+            again = replace(planner, found=None)
+            yield "finds another lease", state.with_planner(index, again)
 
     def _leads(self, state: State, index: int, planner: Planner) -> Iterator[tuple[str, State]]:
         mine = planner.lease
@@ -181,6 +198,7 @@ class Rules:
             renewed = mine.renewed()
             after = replace(planner, lease=renewed, requested_s=planner.renewing_s, renewing_s=None)
             yield "has renewed", replace(state, stored=renewed).with_planner(index, after)
+            yield "fails to renew", state.with_planner(index, replace(planner, renewing_s=None))
         if not deposed and state.plan != mine.term:
             yield "writes a plan", replace(state, plan=mine.term)
         if self.orders:
@@ -189,7 +207,7 @@ class Rules:
     def _orders(
         self, state: State, index: int, planner: Planner, mine: Lease, *, deposed: bool
     ) -> Iterator[tuple[str, State]]:
-        for node in NODES:
+        for node in self.nodes:
             if not planner.owner:
                 yield (
                     f"hears of the GPU on {node}",
@@ -204,7 +222,7 @@ class Rules:
             yield f"sends {step}", replace(state, steps=state.steps | {step})
 
     def _arrives(self, state: State, step: Step) -> State:
-        at = NODES.index(step.node)
+        at = self.nodes.index(step.node)
         agent = Terms(state.known[at])
         if self.fenced_agents:
             try:
@@ -219,6 +237,12 @@ class Rules:
 def one_acts(protocol: Rules, _before: State, state: State) -> bool:
     """Return whether at most one planner may act."""
     return sum(protocol.acts(each, state.now_s) for each in state.planners) <= 1
+
+
+def terms_grow(_protocol: Rules, before: State, state: State) -> bool:
+    """Return whether each new leader has a higher term than those before."""
+    same = state.stored.holder == before.stored.holder
+    return state.stored.term >= before.stored.term + (not same)
 
 
 def plans_by_term(_protocol: Rules, before: State, state: State) -> bool:
@@ -238,7 +262,13 @@ def one_owner(_protocol: Rules, _before: State, state: State) -> bool:
 
 Invariant = Callable[[Rules, State, State], bool]
 
-INVARIANTS: Final[tuple[Invariant, ...]] = (one_acts, plans_by_term, steps_by_term, one_owner)
+INVARIANTS: Final[tuple[Invariant, ...]] = (
+    one_acts,
+    terms_grow,
+    plans_by_term,
+    steps_by_term,
+    one_owner,
+)
 
 
 @dataclass(frozen=True, slots=True)

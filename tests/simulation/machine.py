@@ -15,6 +15,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,6 +29,9 @@ _BUSY_S: Final = 5.0
 
 cpu_s = time.process_time
 rng = random.Random()
+jumps: dict[str, float] = {}
+"""Seconds by which the wall clocks of machines are wrong, by machine."""
+
 started: dict[int, Process] = {}
 """Every process of the history, dead ones too: a task that is collected would run its `finally`."""
 
@@ -70,6 +74,8 @@ class Process:
             for descriptor in tuple(self.locks):
                 os.close(descriptor)
             for database in self.databases:
+                with suppress(sqlite3.Error):  # closed before; a statement left open would keep it
+                    database.rollback()
                 database.close()
             for each in self.on_death:
                 each()
@@ -181,6 +187,13 @@ def now_s() -> float:
     return loop.time() if loop is not None else 0.0
 
 
+def _wall() -> datetime:
+    """Return the time of the current machine's wall clock."""
+    process = current.get(None)
+    wrong_s = jumps.get(process.machine, 0.0) if process is not None else 0.0
+    return EPOCH + timedelta(seconds=now_s() + wrong_s)
+
+
 def in_process(
     process: Process | None, after_s: float, work: Callable[..., Any], *args: Any
 ) -> None:
@@ -220,6 +233,7 @@ class Disk:
     Attributes:
         fails: SQLite's error of each commit that has written; "": there is room.
         changes: Rows that each connection had changed at its last commit.
+        ended: Called with "commit" or "rollback" once a transaction has ended so.
 
     It stands for the queue to aiosqlite's thread: a process that is killed meanwhile loses its open
     transaction, or the answer to its commit.
@@ -227,6 +241,7 @@ class Disk:
 
     fails = ""
     changes: ClassVar[dict[int, int]] = {}
+    ended: ClassVar[Callable[[str], object]] = staticmethod(lambda _: None)
 
     def put_nowait(self, item: Any) -> None:
         """Do what the thread would do."""
@@ -234,13 +249,17 @@ class Disk:
 
         def allowed() -> Any:
             method = getattr(work, "func", work)
-            if getattr(method, "__name__", "") == "commit":
+            name = getattr(method, "__name__", "")
+            if name == "commit":
                 database = method.__self__
                 wrote = database.total_changes != Disk.changes.get(id(database), 0)
                 Disk.changes[id(database)] = database.total_changes
                 if wrote and Disk.fails:
                     raise sqlite3.OperationalError(Disk.fails)
-            return work()
+            result = work()
+            if name in {"commit", "rollback"}:
+                Disk.ended(name)
+            return result
 
         def done(future: Any) -> None:
             error = future.exception()
@@ -288,7 +307,7 @@ def install() -> None:
     """Replace time, randomness, process ids, file locks, threads of SQLite, and libnvidia-ml."""
     names = ("monotonic", "perf_counter", "thread_time", "process_time")
     patch(time, **dict.fromkeys(names, now_s))
-    patch(time, time=lambda: EPOCH.timestamp() + now_s(), clock_gettime=lambda _: now_s())
+    patch(time, time=lambda: _wall().timestamp(), clock_gettime=lambda _: now_s())
     flock, close, pid = fcntl.flock, os.close, os.getpid
 
     class Seeded(random.Random):
@@ -326,7 +345,7 @@ def install() -> None:
         self._tx, self._thread = Disk(), _NoThread()
 
     patch(aiosqlite.core.Connection, __init__=connection, __del__=lambda _: None)
-    patch(clock.RealClock, now=lambda _: EPOCH + timedelta(seconds=now_s()))
+    patch(clock.RealClock, now=lambda _: _wall())
     patch(lock_file, datetime=_Datetime)
     patch(pynvml, nvmlLib=_Nvml())
     patch(hardware, install=_install_nvml)
@@ -336,7 +355,7 @@ class _Datetime(datetime):
     @classmethod
     def now(cls, tz: Any = None) -> Any:
         """Return virtual time."""
-        return (EPOCH + timedelta(seconds=now_s())).astimezone(tz)
+        return _wall().astimezone(tz)
 
 
 def _install_nvml(library: Any) -> Callable[[], object]:

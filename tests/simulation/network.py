@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TextIO
 import grpc
 from grpc.aio import EOF, AioRpcError, Metadata
 
+from cinquefoil.planner.v1.planner_pb2 import JoinResponse
 from tests.simulation.machine import Process, current, in_process, now_s, patch, rng
 
 _KINDS: Final = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
@@ -24,6 +25,7 @@ _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _CONNECT_S: Final = 2.0
 _LOSS: Final = 0.001
 _RESENT_S: Final = 0.2
+_JOIN: Final = "/cinquefoil.planner.v1.PlannerService/Join"
 
 
 class Network:
@@ -37,6 +39,7 @@ class Network:
         slow: Factors on delays, by machine.
         messages: Messages sent so far.
         statuses: Ends of calls, by method and status.
+        orders: Messages of planners to the agent of each machine.
         log: Where every event is written, too; None: nowhere.
     """
 
@@ -48,6 +51,7 @@ class Network:
         self.slow: dict[str, float] = {}
         self.messages = self.begun = 0
         self.statuses: Counter[tuple[str, int]] = Counter()
+        self.orders: dict[str, list[bytes]] = {}
         self.log: TextIO | None = None
         self._record = hashlib.sha256()
 
@@ -103,6 +107,15 @@ class Network:
         """Send what waited for a way."""
         for call in tuple(self.calls.values()):
             call.flush()
+
+    def replay(self, machine: str) -> None:
+        """Deliver to an agent again the first order that it got from a planner."""
+        joined = (each for each in self.calls.values() if each.path == _JOIN)
+        call = next((each for each in joined if each.client.machine == machine), None)
+        orders = self.orders.get(machine, ())
+        first = next((each for each in orders if JoinResponse.FromString(each).step.term), None)
+        if call is not None and first is not None:
+            call.send(False, call.deliver, first)
 
     def died(self, process: Process) -> None:
         """Reset the connections of a process, where its machine still answers."""
@@ -354,7 +367,10 @@ class Context:
         if self.cancelled():
             raise grpc.aio.UsageError("the call has ended")
         writes = self._handler.response_serializer
-        self._call.send(False, self._call.deliver, message if writes is None else writes(message))
+        data = message if writes is None else writes(message)
+        if self._call.path == _JOIN:
+            net.orders.setdefault(self._call.client.machine, []).append(data)
+        self._call.send(False, self._call.deliver, data)
         await asyncio.sleep(0)
 
     def __aiter__(self) -> Self:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.simulation import machine
+from tests.simulation import machine, path
 from tests.simulation.cluster import MODELS, SERVICES, Cluster
 from tests.simulation.histories import Faults, History
 from tests.simulation.invariants import SETTLES_S, Invariants
@@ -126,6 +126,8 @@ async def _history(history: History, folder: Path) -> Outcome:
         if history.most_gap_s and longest_s > history.most_gap_s:
             invariants.broken.append(f"a model had no answer for {longest_s:.1f} s")
     watching.cancel()
+    if strayed := path.left(path.events):
+        invariants.broken.append(strayed)
     outcome.broken, outcome.states = invariants.broken, list(states)
     outcome.heard, outcome.gap_s = dict(cluster.heard), dict(cluster.gap_s)
     return outcome

@@ -113,7 +113,7 @@ class Search:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{history.seed}.json"
         path.write_text(json.dumps(found.shown(), indent=1))
-        _say(f"seed {history.seed} at commit {_commit()}", outcome)
+        _say(f"seed {history.seed} at commit {commit()}", outcome)
         print(f"  shortest history, {len(found.faults)} of {len(history.faults)} faults:")  # noqa: T201
         for each in found.faults:
             print(f"    {each}")  # noqa: T201
@@ -170,7 +170,8 @@ def _say(name: str, outcome: Outcome) -> None:
     )
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit that is checked out, and whether something differs from it."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )

@@ -10,6 +10,7 @@ from tests.simulation.leadership_model import (
     plans_by_term,
     search,
     steps_by_term,
+    terms_grow,
 )
 
 
@@ -32,7 +33,7 @@ def test_orders_that_come_late_are_refused_and_a_gpu_has_one_node() -> None:
 def test_a_database_session_that_ends_leaves_plans_and_agents_in_order() -> None:
     """Under PostgreSQL two may act for a moment, as the documentation says; nothing interleaves."""
     assert search(Rules(sessions=True)).broken == "one_acts"
-    rest = (plans_by_term, steps_by_term, one_owner)
+    rest = (terms_grow, plans_by_term, steps_by_term, one_owner)
     assert not search(Rules(sessions=True, until_s=1), rest).broken
     assert not search(Rules(sessions=True, orders=True, until_s=0), rest).broken
 

@@ -40,6 +40,7 @@ class Worker:
 
     def __init__(self, path: Path) -> None:
         self.path, self._draining, self.exit_status = path, False, None
+        self.lies = False
         self.process = Process(f"worker {path.stem}", current.get().machine)
         self._gone = asyncio.Event()
         self._working = asyncio.Lock()
@@ -56,6 +57,10 @@ class Worker:
 
     def memory_bytes(self, *, family: bool = False) -> int:  # noqa: ARG002 - the product's
         return 2**20
+
+    def end_lies(self) -> None:
+        """Answer the truth again."""
+        self.lies = False
 
     def sweep(self) -> None:
         """Do nothing: it starts no process."""
@@ -124,10 +129,50 @@ class Worker:
             compute_s=cost.latency_s,
             batch_size=len(work),
         )
-        return [
+        results = [
             pb.Result(id=each.id, response=_answer(each.request, spec.model), receipt=receipt)
             for each in work
         ]
+        return rng.choice(_LIES)(results) if self.lies else results
+
+
+def _swapped(results: list[pb.Result]) -> list[pb.Result]:
+    """Give each request the answer of the next one."""
+    answers = [each.response for each in results]
+    for each, answer in zip(results, answers[1:] + answers[:1], strict=True):
+        each.response = answer
+    return results
+
+
+def _of_another(results: list[pb.Result]) -> list[pb.Result]:
+    """Answer as if clients had sent other requests."""
+    for each in results:
+        answer = ModelInferResponse.FromString(each.response)
+        answer.id = str(int(answer.id) + 1)
+        each.response = answer.SerializeToString()
+    return results
+
+
+def _unknown(results: list[pb.Result]) -> list[pb.Result]:
+    """Add the result of work that it was not given."""
+    return [*results, pb.Result(id=results[0].id + 1_000_000)]
+
+
+def _huge(results: list[pb.Result]) -> list[pb.Result]:
+    """Claim an energy that no GPU can draw."""
+    for each in results:
+        each.receipt.energy_j = 1e12
+    return results
+
+
+def _garbled(results: list[pb.Result]) -> list[pb.Result]:
+    """Answer what is no message."""
+    for each in results:
+        each.response = b"\xff" * 9
+    return results
+
+
+_LIES: Final = (_swapped, _of_another, _unknown, _huge, _garbled)
 
 
 def _answer(request: bytes, model: str) -> bytes:

@@ -84,6 +84,6 @@ class WaitingReleases:
                 continue
 
     async def _save(self) -> None:
-        rooms = {model: each.hours for model, each in self.work.memory.items()}
+        rooms = {model: tuple(each.hours) for model, each in self.work.memory.items()}
         await self._store.waiting_rooms.save(rooms)
         await self._store.waiting_attained.save(self.work.attained)
