@@ -11,6 +11,7 @@ VERSION: Final = 1
 
 Kept = TypeVar("Kept")
 _Stamp = tuple[int, int, int]
+_MISSING: Final = (0, 0, 0)
 
 
 class Store(Generic[Kept]):
@@ -75,9 +76,11 @@ class Store(Generic[Kept]):
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """Return what is another once a file is replaced; None: it is not there, or not to be seen."""
+    """Return what is another once a file is made, replaced or removed; None: it cannot be seen."""
     try:
         status = path.stat()
+    except FileNotFoundError:
+        return _MISSING
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size

@@ -123,6 +123,9 @@ class _Handle(asyncio.Handle):
 class _Timer(asyncio.TimerHandle):
     __slots__ = ()
 
+    def __lt__(self, other: Any) -> bool:
+        return self._when < other._when  # type: ignore[no-any-return,attr-defined]
+
     def _run(self) -> None:
         if not self.cancelled() and _runs(self):
             super()._run()
