@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -84,6 +84,7 @@ class Room:
     gate: Gate
     rate_rps: float
     answered: list[float] = field(default_factory=list)
+    lost: bool = False
     queue: deque[float] = field(default_factory=deque)
     came: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -99,7 +100,40 @@ class Room:
             self.gate.leave(Answer(0, 200, b"", None, began_s - sent_s), loop.time() - sent_s)
 
 
-async def day(part: float, share: float, speedup: float, report_s: float) -> tuple[float, float]:
+Trouble = Callable[[WaitingWork, Room], WaitingWork]
+"""What happens at 8 and is over at 14 o'clock; returns the planner that leads from then on."""
+
+
+def nothing(plans: WaitingWork, room: Room) -> WaitingWork:
+    return plans
+
+
+def grid_outage(plans: WaitingWork, room: Room) -> WaitingWork:
+    """Forecasts end, or come back."""
+    steps = planner(LoopClock(), plans.state.grid.speedup).state.grid.steps
+    plans.state.grid.steps = {} if plans.state.grid.steps else steps
+    return plans
+
+
+def lost_replica(plans: WaitingWork, room: Room) -> WaitingWork:
+    """Half of the room is lost, or comes back."""
+    room.rate_rps *= 0.5 if not room.lost else 2.0
+    room.lost = not room.lost
+    return plans
+
+
+def switch_over(plans: WaitingWork, room: Room) -> WaitingWork:
+    """Another planner leads, which has what the store keeps."""
+    follower = planner(LoopClock(), plans.state.grid.speedup)
+    follower.state.grid = plans.state.grid
+    follower.memory.update(plans.memory)
+    follower.attained.update(plans.attained)
+    return follower
+
+
+async def day(
+    part: float, share: float, speedup: float, report_s: float, trouble: Trouble = nothing
+) -> tuple[float, float]:
     """Give a batch with a window of 24 hours at midnight.
 
     Args:
@@ -107,6 +141,7 @@ async def day(part: float, share: float, speedup: float, report_s: float) -> tup
         share: Lines, of what is attained in the whole day.
         speedup: Grid seconds per second.
         report_s: Time between two reports of the batch service after the first minute, s.
+        trouble: What happens meanwhile.
 
     Returns:
         When the last line was answered, in hours of grid time, and the part of them that ran in
@@ -131,7 +166,11 @@ async def day(part: float, share: float, speedup: float, report_s: float) -> tup
 
     async with asyncio.timeout(4 * length_s), asyncio.TaskGroup() as tasks:
         chores = [tasks.create_task(room.serve()), tasks.create_task(send())]
+        troubles_h = [14, 8]
         while len(room.answered) < total:
+            if troubles_h and loop.time() * speedup / HOUR_S >= troubles_h[-1]:
+                plans = trouble(plans, room)
+                troubles_h.pop()
             bucket = WaitingBucket(
                 due=due, requests=total - len(room.answered), window=timedelta(hours=DAY_H)
             )
@@ -149,6 +188,14 @@ async def day(part: float, share: float, speedup: float, report_s: float) -> tup
 def test_every_line_is_in_time_although_three_tenths_of_the_room_are_attained(share: float) -> None:
     """The clean hours are the last ones, and too short: what they hold is measured before."""
     last_h, _ = run(day(0.3, share, 360.0, 5.0))
+
+    assert last_h <= DAY_H
+
+
+@pytest.mark.parametrize("trouble", [grid_outage, lost_replica, switch_over])
+def test_none_is_late_through(trouble: Trouble) -> None:
+    """The clean hours alone are too short: the work takes seven tenths of the day."""
+    last_h, _ = run(day(0.3, 0.7, 360.0, 5.0, trouble))
 
     assert last_h <= DAY_H
 
