@@ -4,6 +4,7 @@ python -m benchmarks.waiting [--quick] [--part NAME] [--lines N] [--kills N] [--
 
 - release: energy and emissions by grid, share and window (`benchmarks.waiting.release`)
 - interactive: objectives of conversations beside waiting work (`benchmarks.waiting.interactive`)
+- live: the same on two replicas of llama.cpp (`benchmarks.waiting.live`; only by --part)
 - lines: a file answered by a batch service; the same with kills (`benchmarks.waiting.lines`)
 """
 
@@ -14,10 +15,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from benchmarks.harness import Figures, Report, options, publish
-from benchmarks.waiting import interactive, lines, release
+from benchmarks.waiting import interactive, lines, live, release
 
 _NAME: Final = "waiting"
 _PARTS: Final = ("release", "interactive", "lines")
+_LIVE: Final = "live"
 _QUICK_LINES: Final = 2_000
 
 
@@ -25,7 +27,7 @@ def main() -> None:
     """Run the parts on request, and publish them in one document."""
     parser = options(_NAME)
     parser.add_argument("--quick", action="store_true", help="run a small part only")
-    parser.add_argument("--part", choices=_PARTS, help="default: all")
+    parser.add_argument("--part", choices=(*_PARTS, _LIVE), help="default: all but live")
     parser.add_argument("--lines", type=int, default=100_000, help="lines of the file")
     parser.add_argument("--kills", type=int, default=10, help="kills of the second run")
     arguments = parser.parse_args()
@@ -39,6 +41,9 @@ def main() -> None:
         quick = (interactive.LOADS[1:2], 1) if arguments.quick else (interactive.LOADS,)
         beside = document["interactive"] = interactive.measure(*quick)
         tables.append(Figures("interactive conversations beside waiting work, one H100", beside))
+    if _LIVE in parts:
+        rows = document["live"] = live.measure(quick=arguments.quick)
+        tables.append(Figures("texts on two replicas of llama.cpp, alone and beside others", rows))
     if "lines" in parts:
         outcomes = list(_outcomes(arguments))
         rows = [each._asdict() for each in outcomes]
