@@ -10,6 +10,7 @@ much of the processor the router takes beside the servers.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -167,5 +168,5 @@ def deployment(folder: Path) -> dict[str, Any]:
         "default_deadline_s": 300,
     }
     (variant,) = made["models"][MODEL]["variants"].values()
-    variant["runtime"]["command"][1] = str(EXAMPLE / "llama_server.py")
+    variant["runtime"]["command"][:2] = [sys.executable, str(EXAMPLE / "llama_server.py")]
     return made

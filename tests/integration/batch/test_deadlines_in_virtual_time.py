@@ -101,7 +101,7 @@ class Room:
 
 
 Trouble = Callable[[WaitingWork, Room], WaitingWork]
-"""What happens at 8 and is over at 14 o'clock; returns the planner that leads from then on."""
+"""Trouble that begins at 8 and ends at 14 o'clock; returns the planner that leads from then on."""
 
 
 def nothing(plans: WaitingWork, room: Room) -> WaitingWork:
@@ -141,7 +141,7 @@ async def day(
         share: Lines, of what is attained in the whole day.
         speedup: Grid seconds per second.
         report_s: Time between two reports of the batch service after the first minute, s.
-        trouble: What happens meanwhile.
+        trouble: Trouble of the day.
 
     Returns:
         When the last line was answered, in hours of grid time, and the part of them that ran in
