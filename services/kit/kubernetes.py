@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlencode
 
 import aiohttp
+from pydantic_core import from_json
 
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
@@ -142,7 +143,7 @@ class Cluster:
         async with self._session.get(self._at(query.path, given), headers=self._token()) as answer:
             self._check(answer, query.path)
             while line := await answer.content.readline():
-                event = json.loads(line)
+                event = from_json(line)  # a ValueError where it is nested deep
                 kind, changed = event["type"], event["object"]
                 if kind == "ERROR":
                     message = changed.get("message", "")
@@ -192,7 +193,7 @@ class Cluster:
             timeout=aiohttp.ClientTimeout(total=_CALL_S),
         ) as answer:
             self._check(answer, path)
-            return await answer.json()
+            return from_json(await answer.read())
 
     def _at(self, path: str, given: Mapping[str, str]) -> str:
         return f"{self._url}{path}?{urlencode(given)}"

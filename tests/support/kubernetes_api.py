@@ -32,6 +32,7 @@ class KubernetesApi:
 
     Attributes:
         objects: Objects.
+        full: Names of objects that have no room for a status.
         rights: Verb and resource, such as ("patch", "models/status"); None: everything.
         calls: Verb and resource of each call.
         url: Where it is reached.
@@ -39,6 +40,7 @@ class KubernetesApi:
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Object]] = {}
+        self.full: set[str] = set()
         self.rights: set[tuple[str, str]] | None = None
         self.calls: list[tuple[str, str]] = []
         self.selectors: list[str] = []
@@ -147,6 +149,8 @@ class KubernetesApi:
             if request.content_type != "application/merge-patch+json":
                 return _refused(415, request.content_type)
             body = await request.json()
+            if sub == "status" and name in self.full:
+                return _refused(413, "etcdserver: request is too large")
             expected = body.get("metadata", {}).pop("resourceVersion", None)
             if expected not in (None, found["metadata"]["resourceVersion"]):
                 return _refused(409, "Conflict")

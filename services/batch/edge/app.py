@@ -30,6 +30,7 @@ from services.kit.http.server import serving_http
 from services.kit.http.slow_clients import write
 from services.kit.rpc import Access, caller
 from services.kit.rpc.client_identity import client_of
+from services.kit.segment import whole_number
 
 if TYPE_CHECKING:
     from services.kit.config import Tls
@@ -223,9 +224,9 @@ def _string(given: dict[str, Any], field: str) -> str:
 
 def _limit(request: web.Request, most: int) -> int:
     given = request.query.get("limit", "0")
-    if not given.isdecimal() or int(given[:9]) > most:
+    if (found := whole_number(given, most)) is None:
         raise InvalidArgument.at("limit", f"must be 1 to {most}, got {given[:20]!r}")
-    return int(given)
+    return found
 
 
 class _FewLines:

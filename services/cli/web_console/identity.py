@@ -13,6 +13,7 @@ from typing import Final
 
 from services.console.documents import Document
 from services.kit.errors import InvalidArgument, ResourceExhausted
+from services.kit.segment import whole_number
 
 SESSION_S: Final = 12 * 3600
 """Time after which a reader logs in again, s."""
@@ -20,7 +21,7 @@ _MOST_WRONG: Final = 10
 """Wrong tokens from one host within a window; further tokens from there are not read."""
 _WRONG_WINDOW_S: Final = 60.0
 _MOST_HOSTS: Final = 1024
-_DIGITS: Final = 12
+_LATEST_S: Final = 10**12
 _MIN_CHARACTERS: Final = 32
 _PARTS: Final = 2
 
@@ -78,11 +79,10 @@ class Tokens:
     def of_session(self, session: str) -> str | None:
         """Return the owner of a session; None: there is none, or it has ended."""
         until, _, signature = session.partition(".")
-        if not (until.isascii() and until.isdigit() and len(until) <= _DIGITS):
+        until_s = whole_number(until, _LATEST_S)
+        if until_s is None or until_s <= self._clock():
             return None
-        if int(until) <= self._clock():
-            return None
-        given = signature.encode()
+        given = signature.encode(errors="replace")
         for key, owner in self._keys.items():
             if hmac.compare_digest(_signed(key, until).encode(), given):
                 return owner
@@ -138,7 +138,7 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def _key(token: str) -> bytes:
-    return hashlib.sha256(b"cinquefoil console session:" + token.encode()).digest()
+    return hashlib.sha256(b"cinquefoil console session:" + token.encode(errors="replace")).digest()
 
 
 def _signed(key: bytes, until: str) -> str:

@@ -1,15 +1,16 @@
 """Parses requests; every error names the part and the allowed values."""
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final
 
 from aiohttp import web
+from pydantic_core import from_json
 
 from services.console.documents import Document
 from services.kit.errors import InvalidArgument
 from services.kit.http.slow_clients import pieces
+from services.kit.segment import whole_number
 
 _MAX_BODY_BYTES: Final = 10_000
 _MAX_HOURS: Final = 24 * 366
@@ -22,27 +23,27 @@ _FIGURES: Final = ("demand", "intensity", "carbon_weight", "accuracy_mean", "acc
 def version(given: Mapping[str, Any], name: str) -> int:
     """Return a plan version by its name."""
     text = str(given.get(name, ""))
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+    if (found := whole_number(text, 10**_DIGITS - 1)) is None:
         raise InvalidArgument(
             f"{name}: must be a plan version of at most {_DIGITS} digits; got {text[:80]!r}"
         )
-    return int(text)
+    return found
 
 
 def hours(request: web.Request) -> int:
     """Return the number of hours to look back; 24 by default."""
     text = request.query.get("hours", "24")
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) <= _MAX_HOURS):
+    if not (found := whole_number(text, _MAX_HOURS)):
         raise InvalidArgument(f"hours: must be 1..{_MAX_HOURS}, got {text[:80]!r}")
-    return int(text)
+    return found
 
 
 def step_s(request: web.Request) -> int:
     """Return the wanted length of a point of history, s; 0 by default: the shortest possible."""
     text = request.query.get("step", "0")
-    if not (text.isascii() and text.isdigit() and int(text[:_DIGITS]) <= _MAX_HOURS * 3600):
+    if (found := whole_number(text, _MAX_HOURS * 3600)) is None:
         raise InvalidArgument(f"step: must be 0..{_MAX_HOURS * 3600} s, got {text[:80]!r}")
-    return int(text)
+    return found
 
 
 def circumstances(request: web.Request) -> dict[str, float | str | list[str]]:
@@ -88,7 +89,7 @@ async def body(request: web.Request) -> Document:
         if len(content) > _MAX_BODY_BYTES:
             raise InvalidArgument(f"body: must be {_MAX_BODY_BYTES} bytes or fewer")
     try:
-        found = json.loads(content)
+        found = from_json(content, allow_inf_nan=False)
     except ValueError:
         found = None
     if not isinstance(found, dict):

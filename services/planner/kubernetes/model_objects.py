@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from pydantic_core import to_json
 
 from cinquefoil.planner.v1.records import PlanState
 from services.kit.clock import Clock
@@ -40,6 +41,13 @@ KEY: Final = "models.yaml"
 MOST_MODELS: Final = 500
 _MOST_BYTES: Final = 900_000
 """Of a ConfigMap, which may have 1 MiB."""
+
+_MOST_LEVELS: Final = 16
+"""Of mappings and lists in one another: YAML repeats the indentation in each line."""
+
+_OF_ALL: Final = frozenset((401, 403, 429))
+"""Statuses of refusals that are not about one object."""
+_NOT_FOUND, _SERVER_ERROR = 404, 500
 
 _STATUS_S: Final = 5.0
 _MEASURED_S: Final = 30.0
@@ -171,8 +179,10 @@ class ModelObjects:
                         EVENTS.format(namespace), self._event(each, namespace, state)
                     )
             except Refused as error:
-                if error.status != 404:  # it was deleted meanwhile
+                if error.status in _OF_ALL or error.status >= _SERVER_ERROR:
                     raise
+                if error.status != _NOT_FOUND:  # else it was deleted meanwhile
+                    _log.warning("a Model object takes no status", model=name, why=str(error))
 
     def _due(self, name: str, before: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
         """Return whether a status is to be written: measurements alone change it every 30 s."""
@@ -256,7 +266,8 @@ def _accepted(
 
     Args:
         source: The deployment file.
-        sections: Specs by name, the oldest object first.
+        sections: Specs by name, the oldest object first. Of those that the deployment cannot have
+            together the ones that have changed are refused, the newest object first.
         before: Those that counted up to now. None: as the file of models has them.
 
     Raises:
@@ -264,25 +275,60 @@ def _accepted(
     """
     load(source, {})
     last = dict(further_models(source) if before is None else before)
-    kept, found = dict(sections), dict[str, str]()
-    while kept:
-        wrong = _first_wrong(source, kept)
-        if not wrong:
-            break
+    # Those that counted stand first: where the whole is wrong, what has changed is suspected.
+    first = {name: each for name, each in sections.items() if last.get(name, _NONE) == each}
+    kept, found, sizes = {**first, **sections}, dict[str, str](), dict[int, int]()
+    while kept and (wrong := _too_large(kept, sizes) or _first_wrong(source, kept)):
         for name, why in wrong.items():
             found.setdefault(name, why)
+            del kept[name]
             if name in last:
-                kept[name] = last.pop(name)
-            else:
-                del kept[name]
+                kept = {name: last.pop(name), **kept}
     return kept, found
+
+
+_NONE: Final = object()
+
+
+def _too_large(sections: Mapping[str, Any], sizes: dict[int, int]) -> dict[str, str]:
+    """Return the specs that are too many, or nested too deep, by name, and why.
+
+    Args:
+        sections: Specs by name; the first ones have the room.
+        sizes: Sizes of specs as YAML by identity, those that are known; completed.
+    """
+    found, count, size = dict[str, str](), 0, 0
+    for name, each in sections.items():
+        if _levels(each) > _MOST_LEVELS:
+            found[name] = f"spec: has more than {_MOST_LEVELS} mappings and lists in one another"
+            continue
+        own = len(to_json(each))
+        if size + own <= _MOST_BYTES:
+            own = sizes[id(each)] = sizes.get(id(each)) or len(_text({name: each}))
+        if size + own > _MOST_BYTES or count == MOST_MODELS:
+            found[name] = f"at most {MOST_MODELS} Models of {_MOST_BYTES:,} bytes together"
+        else:
+            count, size = count + 1, size + own
+    return found
+
+
+def _levels(value: Any) -> int:
+    """Return how many mappings and lists a value has in one another."""
+    level, count = [value], -1
+    while level:
+        level = [
+            child
+            for each in level
+            for child in (
+                each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+            )
+        ]
+        count += 1
+    return count
 
 
 def _first_wrong(source: Path, sections: dict[str, Any]) -> dict[str, str]:
     """Return what is wrong with specs, by name; nothing: the deployment may have them."""
-    if len(sections) > MOST_MODELS or len(_text(sections)) > _MOST_BYTES:
-        why = f"at most {MOST_MODELS} Models of {_MOST_BYTES:,} bytes together"
-        return {next(reversed(sections)): why}
     try:
         load_models(load(source, sections))
     except ConfigError as error:

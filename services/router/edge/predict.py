@@ -54,6 +54,10 @@ def answer(body: bytes) -> bytes:
         FailedPrecondition: An output has no form in JSON, or no row per item; names it.
     """
     found = pb.ModelInferResponse.FromString(body)
+    for tensor in found.outputs:
+        if len(tensor.shape) > MAX_RANK:
+            why = f"has {len(tensor.shape)} sizes, and may have {MAX_RANK}"
+            raise FailedPrecondition.at(f"outputs.{tensor.name[:64]}", why)
     columns = {
         tensor.name: _rows(raw(found, index), tensor) for index, tensor in enumerate(found.outputs)
     }

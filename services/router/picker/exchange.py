@@ -48,6 +48,7 @@ FALLBACKS: Final = 4
 
 _WHOLE: Final = "/v1/chat/completions"
 _SERVER_ERROR: Final = 500
+_STATUS_DIGITS: Final = 3
 _DEFAULT_RETRY_S: Final = 1.0
 
 Write = Callable[[bytes], Awaitable[None]]
@@ -75,7 +76,7 @@ class Exchange:
         self._task: asyncio.Task[Answer | None] | None = None
         self._answer: AnswerReader | None = None
         self._status = 0
-        self._settled = self._whole = False
+        self._settled = self._whole = self._begun = False
         self._quota = ExitStack()
 
     async def take(self, message: pb.ProcessingRequest) -> None:
@@ -85,13 +86,17 @@ class Exchange:
             ServiceError: The client is to be answered with it.
         """
         kind = message.WhichOneof("request")
+        if kind == "request_headers" if self._begun else kind == "request_body":
+            raise InvalidArgument.at(kind, "a stream has the head of one request, then its body")
+        if kind == "request_body" and self._pick is not None:
+            raise InvalidArgument.at(kind, "must end with the piece that has end_of_stream")
         match kind:
             case "request_headers":
                 await self._take_head(message)
             case "request_body":
                 await self._take_body(message.request_body)
             case "request_trailers":
-                if self._pick is None:  # a body that ends with trailers has no end of its own
+                if self._begun and self._pick is None:  # such a body has no end of its own
                     await self._choose(ended=False)
                 await self._write(messages.CONTINUE["request_trailers"])
             case "response_headers":
@@ -125,6 +130,7 @@ class Exchange:
     # ---- the request ---------------------------------------------------------------------------
 
     async def _take_head(self, message: pb.ProcessingRequest) -> None:
+        self._begun = True
         self._modes = message.protocol_config
         self._headers = messages.headers_of(message.request_headers)
         self._subset = messages.subset_of(message)
@@ -278,7 +284,7 @@ class Exchange:
     async def _take_answer_head(self, message: pb.ProcessingRequest) -> None:
         headers = messages.headers_of(message.response_headers)
         status = headers.get(":status", "")
-        self._status = int(status) if status.isdecimal() else 0
+        self._status = int(status) if len(status) == _STATUS_DIGITS and status.isdecimal() else 0
         kind = headers.get("content-type", "")
         self._whole = message.response_headers.end_of_stream
         if not headers.get("content-encoding") and kind.startswith(

@@ -150,6 +150,9 @@ async def test_files_are_listed_read_and_deleted(client: AsyncOpenAI) -> None:
         for n in range(3)
     ]
     listed = [each.id async for each in client.files.list(limit=2)]
+    for limit in (f"000000000{'9' * 12}", f"000000000{'9' * 5000}"):
+        with pytest.raises(openai.BadRequestError, match="limit: must be 1 to 10000"):
+            await client.files.list(extra_query={"limit": limit})
     content = await client.files.content(made[0].id)
     gone = await client.files.delete(made[0].id)
     with pytest.raises(openai.NotFoundError):

@@ -355,9 +355,20 @@ async def test_a_change_needs_an_owner_this_site_and_json(
             "/api/change/pin", content=b"{" * 10_001, headers=owner | json_of
         ),
     }
+    hostile = {
+        "half a character": await guarded.post(
+            "/api/login", content=rb'{"token": "\ud800"}', headers=json_of
+        ),
+        "nested deep": await guarded.post("/api/login", content=b"[" * 9_000, headers=json_of),
+        "bytes": await guarded.get("/api/plans", headers={"authorization": b"Bearer \xff"}),
+        "a session of bytes": await guarded.get(
+            "/api/plans", headers={"cookie": b"cinquefoil-console=9999999999.\xff"}
+        ),
+    }
     done = await guarded.post("/api/change/pin", json={"version": 1}, headers=owner)
 
     assert [each.status_code for each in refused.values()] == [401, 415, 403, 400, 400]
+    assert [each.status_code for each in hostile.values()] == [400, 400, 401, 401]
     assert done.status_code == 200
     assert orders.orders == [("pin", {"version": 1})]
 
@@ -408,6 +419,8 @@ async def test_a_token_file_is_made_once_for_its_user_only(tmp_path: Path) -> No
         ("/api/account?hours=0", 400, "hours: must be 1.."),
         ("/api/history?hours=0", 400, "hours: must be 1.."),
         ("/api/history?step=-5", 400, "step: must be 0.."),
+        (f"/api/history?hours=000000001{'9' * 5000}", 400, "hours: must be 1.."),
+        (f"/api/history?step=000000001{'9' * 9}", 400, "step: must be 0.."),
         ("/api/plans/77", 404, "77"),
         ("/api/plans/-1", 400, "version: must be a plan version"),
         ("/api/diff?from=1", 400, "to: must be a plan version"),

@@ -116,6 +116,8 @@ async def test_a_model_is_served_changed_refused_and_deleted_by_its_object(
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     async with planner(made) as stub, living(agent, stub), kubelet(api, made.source, stub):
         await active(stub, 1)
+        api.full.add("full")  # older, so its status is written before those of all others
+        await api.apply(MODELS, {"metadata": {"name": "full"}, "spec": {"slo": {}}})
         await api.apply(MODELS, {"metadata": {"name": "letters"}, "spec": SPEC})
         await eventually(lambda: conditions(api, "letters").get("Ready") == ("True", "Serving"))
         await eventually(lambda: "plan" in status(api, "letters"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.kit.errors import InvalidArgument
+from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.router.edge import predict
 
 Spec = pb.ModelMetadataResponse.TensorMetadata
@@ -80,3 +80,11 @@ def test_a_wrong_instance_is_refused_by_its_place(
     with pytest.raises(InvalidArgument) as refused:
         sent(instances, described)
     assert words in refused.value.message
+
+
+def test_an_answer_of_too_many_sizes_is_refused_before_it_is_nested() -> None:
+    """JSON as deep as a peer's shape is long: each size costs a list."""
+    found = pb.ModelInferResponse(raw_output_contents=[bytes(4)])
+    found.outputs.add(name="y", datatype="FP32", shape=[1] * 300)
+    with pytest.raises(FailedPrecondition, match="has 300 sizes, and may have 64"):
+        predict.answer(found.SerializeToString())
