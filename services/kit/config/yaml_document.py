@@ -69,8 +69,19 @@ def _check_depth(text: str) -> None:
         else:
             in_line = in_line + 1 if found.start() == end else 1
             end = found.end()
-        if max(depth, in_line) > MAX_DEPTH:
-            raise _too_deep(text.count("\n", 0, found.start()))
+        if max(depth, in_line) > MAX_DEPTH:  # unless they are in texts
+            _check_events(text)
+            return
+
+
+def _check_events(text: str) -> None:
+    """Refuse a document as soon as it is nested beyond a depth."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise _too_deep(event.start_mark.line)
 
 
 class _Values:

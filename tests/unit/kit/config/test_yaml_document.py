@@ -41,6 +41,7 @@ def test_a_document_beyond_a_bound_is_refused_with_its_reason(name: str) -> None
         "a: |\n" + "".join(f"  - {at} {{x}}\n" for at in range(2000)),
         "a:\n" + "- [1, {b: 2}]\n" * 5000,
         "a: '" + "x" * 100_000 + "'",
+        'a: "' + "[{" * 1000 + '"\n# ' + "? - " * 1000,
     ],
 )
 def test_others_are_read_as_pyyaml_reads_them(text: str) -> None:
