@@ -86,7 +86,7 @@ class Exchange:
             ServiceError: The client is to be answered with it.
         """
         kind = message.WhichOneof("request")
-        if kind == "request_headers" if self._begun else kind == "request_body":
+        if kind is not None and kind == ("request_headers" if self._begun else "request_body"):
             raise InvalidArgument.at(kind, "a stream has the head of one request, then its body")
         if kind == "request_body" and self._pick is not None:
             raise InvalidArgument.at(kind, "must end with the piece that has end_of_stream")

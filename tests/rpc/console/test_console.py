@@ -360,9 +360,9 @@ async def test_a_change_needs_an_owner_this_site_and_json(
             "/api/login", content=rb'{"token": "\ud800"}', headers=json_of
         ),
         "nested deep": await guarded.post("/api/login", content=b"[" * 9_000, headers=json_of),
-        "bytes": await guarded.get("/api/plans", headers={"authorization": b"Bearer \xff"}),
+        "bytes": await guarded.get("/api/plans", headers={b"authorization": b"Bearer \xff"}),
         "a session of bytes": await guarded.get(
-            "/api/plans", headers={"cookie": b"cinquefoil-console=9999999999.\xff"}
+            "/api/plans", headers={b"cookie": b"cinquefoil-console=9999999999.\xff"}
         ),
     }
     done = await guarded.post("/api/change/pin", json={"version": 1}, headers=owner)
