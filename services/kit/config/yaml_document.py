@@ -81,7 +81,7 @@ def _check_events(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise _too_deep(event.start_mark.line)
+            raise _too_deep(event.start_mark.line if event.start_mark else 0)
 
 
 class _Values:
