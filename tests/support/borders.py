@@ -642,6 +642,7 @@ def borders() -> dict[str, Border]:
                 b'{"instances": [{"x": [1, 2, 3, 4]}]}',
             ],
             units=_JSON_UNITS,
+            memory_per_byte=48,  # rows as objects; 262,144 values are 16 MiB at most
         ),
         "http-raw": Border(http_raw, [bytes(16)]),
         "http-chat": Border(http_passes, _HTTP_CHAT, units=_JSON_UNITS),
