@@ -33,7 +33,7 @@ MOST_CALM_S: Final = 160.0
 
 RELAPSE_S: Final = 60.0
 
-_DEEPEST: Final = 0.3
+_DEEPEST: Final = 0.1
 """Least factor of one step: the meter may lag behind."""
 
 _RISE: Final = 1.3
