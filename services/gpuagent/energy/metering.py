@@ -156,13 +156,15 @@ class GpuMeter:
         seen = tuple(stints(slots, last.cursors, cursors))
         # A GPU that has none draws its idle power, and what profiles say of batches.
         held = any(slot.pid for slot in slots)
-        # Held at both ends: idle power that was not drawn would be missing from what requests took.
         idle_w = self._gpu.context_power_w if held and self._held else self._gpu.idle_power_w
-        self._held = held
         modelled_j = idle_w * elapsed_s + sum(each.work.profiled_j for each in seen)
         reading = meter or MeterReading(last.meter_j + modelled_j, None, "model")
         done = self._weighed(seen, segments, modelled=meter is None)
         total_j, power_w = self._believed(last, reading, elapsed_s, at_s, modelled_j)
+        if held is not self._held and elapsed_s:  # a context came or went within the window
+            rest_w = (total_j - sum(each.work.energy_j for each in seen)) / elapsed_s
+            idle_w = min(max(rest_w, self._gpu.idle_power_w), self._gpu.context_power_w)
+        self._held = held
         activity = {**activity_of(done), **_of_others(last, reading, done)}
         mean_w = total_j / elapsed_s if elapsed_s else 0.0
         window = EnergyWindow(

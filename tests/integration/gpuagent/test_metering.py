@@ -56,6 +56,19 @@ def test_a_real_gpus_energy_goes_by_busy_time_and_sms(tmp_path: Path) -> None:
     assert account.segments["large"].slice == "3g.20gb@0"
 
 
+def test_a_context_that_comes_within_a_window_is_no_work_of_its_requests(tmp_path: Path) -> None:
+    """The context drew for half of the window; what it drew is idle energy, as ever after."""
+    bench = Bench(tmp_path, context_w=IDLE_W + 30.0)
+    bench.read(0.0, 0.0)
+    bench.segment("one", 0)
+    bench.batch(0, 0.1, 10.0)
+    bench.read(1.0, 15.0 + 10.0)
+
+    account = bench.meter.account
+    assert account.segments["one"].active_j == pytest.approx(10.0)
+    assert account.idle_j == pytest.approx(IDLE_W + 15.0)
+
+
 def test_a_segment_that_ended_since_the_last_reading_pays_for_its_work(tmp_path: Path) -> None:
     bench = Bench(tmp_path, sm_shares=True)
     bench.segment("gone", 0)

@@ -71,6 +71,7 @@ class Bench:
     at_s: float = 1000.0
     joules: float = 0.0
     reset_j: float = 0.0
+    context_w: float = IDLE_W
 
     def __post_init__(self) -> None:
         self.counters = SharedCounters(self.folder / "ledger", lambda: self.at_s)
@@ -82,7 +83,7 @@ class Bench:
             self.counters,
             MeteredGpu(
                 IDLE_W,
-                IDLE_W,
+                self.context_w,
                 98,
                 simulated=not self.sm_shares,
                 idle_share=self.idle_share,
