@@ -150,6 +150,7 @@ def load() -> planner_pb2.ReportLoadRequest:
         latency_s={"95": 0.1}, answered_by_variant={"small": 8}, input_tokens=5, output_tokens=6,
         arrivals_per_s=[9],
     )  # fmt: skip
+    found.models[0].waiting.singles.add(due_s=60.0, requests=3)
     return found
 
 

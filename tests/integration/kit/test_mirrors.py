@@ -18,7 +18,6 @@ OTHER_THINGS = {
     "services/planner/core/history/recorder.py:_Answers",
     "services/predictor/core/prediction_stats.py:SourceStats",
     "services/router/core/accounting/receipt_watchers.py:Watcher",
-    "services/router/core/forwarding.py:Forwarding",
     # Sections of the deployment file, which are checked by field.
     "services/cli/desired.py:DesiredGpu",
     "services/cli/desired.py:DesiredSegment",

@@ -23,6 +23,7 @@ FILES = [
 RICH: dict[str, Any] = {
     "version": "v1",
     "log_level": "warning",
+    "models_file": "models.yaml",
     "tls": {"certificate_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"},
     "access": {
         "roles": {"operator": ["ada"]},

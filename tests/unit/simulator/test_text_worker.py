@@ -159,7 +159,12 @@ class Definition:
         own, prompt = len(self.open), CHUNK_TOKENS - left
         context = sum(each.text.input_tokens + each.tokens for each in self.open) / max(own, 1)
         time_s, energy_j = self.scenario.costs.step(clock, own + others, context, prompt)
-        energy_j *= (own + prompt) / (own + prompt + others)
+        if prompt and others:  # the others count what their answers take meanwhile
+            alone_s, alone_j = self.scenario.costs.step(clock, own + others, context, 0)
+            energy_j -= alone_j / alone_s * time_s * others / (own + others)
+            energy_j = max(energy_j, 0.0)
+        elif others:
+            energy_j *= own / (own + others)
         for each, tokens in [*taken, *((each, 1) for each in self.open)]:
             each.text.energy_j += energy_j * tokens / (own + prompt)
         self.ends_s = now_s + time_s

@@ -36,6 +36,7 @@ from services.planner.core.triggers import (
     wait_s,
 )
 
+_SHORTEST_WAIT_S = 1e-6  # less is what rounding left of the times that a wait is made of
 _LONG_LOOK_S = 0.002
 _LOOK_EVERY = 29.0
 """Least time between two looks for a trigger, as a multiple of one look's duration."""
@@ -138,7 +139,7 @@ class DecisionCycle:
                 delay_s = state.unsettled_s()
             else:
                 delay_s = self._wait_s(trigger)
-                if delay_s <= 0:
+                if delay_s < _SHORTEST_WAIT_S:
                     return partial(self._replan, trigger, now)
             looked_s = state.clock.monotonic() - began_s
             if looked_s > _LONG_LOOK_S:  # changes of a large fleet are batched
