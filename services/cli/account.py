@@ -40,7 +40,8 @@ ERRORS: Final = {
 """Sources of the uncertainty of savings, and the fields with how much each adds."""
 
 MOST_OVER_BASE: Final = 10.0
-"""Emissions over BASE's from which on the two are not of the same hardware."""
+"""Emissions over BASE's from which on the two are taken to be of other hardware; an assumption: no
+entry says what hardware it is of, and a loss as large as that on the same would not be counted."""
 
 IDLE: Final = "(idle)"
 UNATTRIBUTED: Final = "(other)"
@@ -88,7 +89,7 @@ _BASE: Final = ("base_energy_j", "base_carbon_gco2e")
 
 
 def _is_of_other_hardware(figures: Figures) -> bool:
-    """Return whether no plan on BASE's hardware could have emitted so much more than BASE."""
+    """Return whether figures are taken to be of other hardware than BASE's."""
     return figures["carbon_gco2e"] > MOST_OVER_BASE * figures["base_carbon_gco2e"] > 0
 
 
@@ -204,7 +205,7 @@ def _not_compared(names: Sequence[str]) -> str:
         return ""
     return (
         f"Not compared: {', '.join(names)}. More than {MOST_OVER_BASE:.0f} times BASE's emissions "
-        "come from other hardware than its profiles are of, such as CPU cores."
+        "are taken to come from other hardware than its profiles are of, such as CPU cores."
     )
 
 
