@@ -94,16 +94,17 @@ class ModelObjects:
         api = reconnector("models.cinquefoil.io", self._clock)
 
         async def session() -> None:
+            namespace = await asyncio.to_thread(lambda: self._cluster.namespace)
+            self._changed.clear()  # of an earlier session: specs count once all have been listed
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow(api.connected), name="planner.models.watch")
+                watch = self._follow(namespace, api.connected)
+                tasks.create_task(watch, name="planner.models.watch")
                 # Not a task: a block that has ended by itself takes a task's error for a cancel.
-                await self._write()
+                await self._write(namespace)
 
         await api.run(session)
 
-    async def _follow(self, connected: Any) -> None:
-        namespace = await asyncio.to_thread(lambda: self._cluster.namespace)
-
+    async def _follow(self, namespace: str, connected: Any) -> None:
         def use(found: Objects) -> None:
             self._objects = dict(found)
             self._changed.set()
@@ -111,10 +112,8 @@ class ModelObjects:
         while True:
             await self._cluster.follow(Query(MODELS.format(namespace)), use, connected)
 
-    async def _write(self) -> None:
+    async def _write(self, namespace: str) -> None:
         """Write specs at each change of them, and statuses at each change and every 5 s."""
-        namespace = await asyncio.to_thread(lambda: self._cluster.namespace)
-        self._changed.clear()
         seen: object = None
         written: str | None = None
         while True:
