@@ -76,7 +76,7 @@ PARSERS = {
 
 OTHERWISE = {
     "batch/adapters/router_client.py": "heads of answers of its own router, a line each",
-    "batch/adapters/store.py": "its own rows",
+    "batch/adapters/store/rows.py": "its own rows",
     "batch/edge/app.py": "64 KiB, by the guard of its address",
     "carbon/sources/live/cache.py": "what it has written itself",
     "gpuagent/core/worker_spec.py": "what the agent has written for its worker",
