@@ -1,6 +1,7 @@
 """Requests that can wait: what each way to run them emits, and what the batch service bears.
 
-python -m benchmarks.waiting [--quick] [--part NAME] [--lines N] [--kills N] [--json FILE]
+python -m benchmarks.waiting [--quick] [--part NAME] [--lines N] [--kills N] [--seed N]
+    [--json FILE]
 
 - release: energy and emissions by grid, share and window (`benchmarks.waiting.release`)
 - interactive: objectives of conversations beside waiting work (`benchmarks.waiting.interactive`)
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--part", choices=(*_PARTS, _LIVE), help="default: all but live")
     parser.add_argument("--lines", type=int, default=100_000, help="lines of the file")
     parser.add_argument("--kills", type=int, default=10, help="kills of the second run")
+    parser.add_argument("--seed", type=int, default=1, help="first seed of conversations and kills")
     arguments = parser.parse_args()
     tables, document = list[Figures](), dict[str, Any]()
     parts = (arguments.part,) if arguments.part else _PARTS
@@ -38,8 +40,10 @@ def main() -> None:
         tables.extend(found.tables)
         document.update(found.document or {})
     if "interactive" in parts:
-        quick = (interactive.LOADS[1:2], 1) if arguments.quick else (interactive.LOADS,)
-        beside = document["interactive"] = interactive.measure(*quick)
+        loads = interactive.LOADS[1:2] if arguments.quick else interactive.LOADS
+        seeds = 1 if arguments.quick else interactive.SEEDS
+        beside = interactive.measure(loads, seeds, arguments.seed)
+        document["interactive"] = beside
         tables.append(Figures("interactive conversations beside waiting work, one H100", beside))
     if _LIVE in parts:
         rows = document["live"] = live.measure(quick=arguments.quick)
@@ -62,7 +66,7 @@ def _outcomes(arguments: argparse.Namespace) -> Iterator[lines.Outcome]:
     """Yield the figures of a file, and of the same with kills."""
     count = _QUICK_LINES if arguments.quick else arguments.lines
     yield lines.measured(count, 0)
-    yield lines.measured(count, 1 if arguments.quick else arguments.kills)
+    yield lines.measured(count, 1 if arguments.quick else arguments.kills, arguments.seed)
 
 
 if __name__ == "__main__":

@@ -299,8 +299,10 @@ class Runner:
         wanted = PIECE_LINES if over else gate.wants(_due(batch))
         if self._draining or wanted <= 0:
             return
-        for piece in await self._parts.store.claim(batch.id, -(-wanted // PIECE_LINES)):
-            task = asyncio.create_task(self._run_piece(batch, piece, gate), name="batch.piece")
+        claimed = await self._parts.store.claim(batch.id, -(-wanted // PIECE_LINES))
+        for piece, known in claimed.items():
+            work = self._run_piece(batch, piece, known, gate)
+            task = asyncio.create_task(work, name="batch.piece")
             self._pieces.add(task)
             task.add_done_callback(self._pieces.discard)
 
@@ -321,10 +323,9 @@ class Runner:
             self._gates[model] = Gate(model, admission, parts.releases, parts.clock)
         return self._gates[model]
 
-    async def _run_piece(self, batch: Batch, piece: Piece, gate: Gate) -> None:
-        """Send the lines of a piece; return when each has a result."""
+    async def _run_piece(self, batch: Batch, piece: Piece, known: set[int], gate: Gate) -> None:
+        """Send the lines of a piece but those known to have a result; return when each has one."""
         try:
-            known = await self._parts.store.known(piece)
             text = await self._parts.contents.read(
                 batch.input_file_id, piece.offset_bytes, piece.size_bytes
             )

@@ -55,8 +55,9 @@ async def test_results_are_counted_once_and_leave_with_their_piece(database: Pat
         found = await store.batch("batch_1", "ada")
         lines = await store.results("batch_1", 0, 10)
 
-        assert await store.known(second) == {3}
         assert await store.pieces_left("batch_1", held=False) == 1
+        await store.let_go()
+        assert await store.claim("batch_1", 5) == {second: {3}}
 
     assert (found.completed, found.failed) == (2, 1)
     assert (found.prompt_tokens, found.output_tokens) == (30, 15)

@@ -40,6 +40,11 @@ class Piece:
     first_line: int
     lines: int
 
+    @property
+    def numbers(self) -> range:
+        """Numbers of its lines."""
+        return range(self.first_line, self.first_line + self.lines)
+
 
 @dataclass(frozen=True, slots=True)
 class Result:

@@ -1,8 +1,9 @@
 """Pieces of input that wait, and results: one for each line."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Select, and_, delete, false, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -36,8 +37,12 @@ class StoredLines(StoreBase):
             )
 
     @uncancellable
-    async def claim(self, batch_id: str, limit: int) -> list[Piece]:
-        """Hold the next free pieces of a batch, at most `limit`, and return them in order."""
+    async def claim(self, batch_id: str, limit: int) -> dict[Piece, set[int]]:
+        """Hold the next free pieces of a batch, at most `limit`.
+
+        Returns:
+            The pieces in order, each with its lines that have a result.
+        """
         now_s = self._now_s()
         free = (
             select(pieces.c.number)
@@ -53,19 +58,10 @@ class StoredLines(StoreBase):
             .returning(*pieces.c)
         )
         async with self._transaction() as connection:
-            held = (await connection.execute(change)).mappings().all()
-        return sorted((rows.piece(row) for row in held), key=lambda each: each.number)
-
-    @uncancellable
-    async def known(self, piece: Piece) -> set[int]:
-        """Return the lines of a piece that have a result."""
-        wanted = select(results.c.line).where(
-            results.c.batch_id == piece.batch_id,
-            results.c.line >= piece.first_line,
-            results.c.line < piece.first_line + piece.lines,
-        )
-        async with self._transaction() as connection:
-            return set((await connection.execute(wanted)).scalars())
+            claimed = (await connection.execute(change)).mappings().all()
+            held = sorted((rows.piece(row) for row in claimed), key=lambda each: each.number)
+            known = set((await connection.execute(_answered_in(held))).scalars())
+        return {each: known.intersection(each.numbers) for each in held}
 
     @uncancellable
     async def write(self, found: Sequence[Result], done: Sequence[Piece]) -> None:
@@ -73,11 +69,10 @@ class StoredLines(StoreBase):
         async with self._transaction() as connection:
             if found:
                 await self._write(connection, found)
-            for piece in done:
+            for batch_id in {piece.batch_id for piece in done}:
+                its = [piece.number for piece in done if piece.batch_id == batch_id]
                 await connection.execute(
-                    delete(pieces).where(
-                        pieces.c.batch_id == piece.batch_id, pieces.c.number == piece.number
-                    )
+                    delete(pieces).where(pieces.c.batch_id == batch_id, pieces.c.number.in_(its))
                 )
 
     async def _write(self, connection: AsyncConnection, found: Sequence[Result]) -> None:
@@ -164,3 +159,15 @@ class StoredLines(StoreBase):
             wanted = wanted.where(results.c.failed == failed)
         async with self._transaction() as connection:
             return [(row.line, bytes(row.content)) for row in await connection.execute(wanted)]
+
+
+def _answered_in(held: Sequence[Piece]) -> Select[Any]:
+    """Return the query of the lines of some pieces that have a result."""
+    within = (
+        and_(
+            results.c.batch_id == each.batch_id,
+            results.c.line.between(each.numbers.start, each.numbers.stop - 1),
+        )
+        for each in held
+    )
+    return select(results.c.line).where(or_(false(), *within))
