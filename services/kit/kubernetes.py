@@ -8,28 +8,44 @@ from __future__ import annotations
 import json
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlencode
 
 import aiohttp
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
 from services.kit.net import address_of
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector
+from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+_log = logs.get("kubernetes")
 
 MOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token, the API server's authority and its namespace."""
 
 MOST_OBJECTS: Final = 4096
-"""Most objects of a query; further ones are left out."""
+"""Most objects of a query; younger ones are left out."""
+
+MOST_WEIGHT: Final = 16 * 2**20
+"""Most memory of a query's objects, bytes (estimated): what is over is left out as well."""
+
+_MOST_LISTED: Final = 4 * MOST_OBJECTS
+_PAGE: Final = 64
+"""Objects of a page of a list; fewer where they are large."""
+
+_ANSWER_BYTES: Final = 2**22
+"""Of one answer: twice the 1.5 MiB that etcd takes of an object."""
+
+_VALUE_BYTES: Final = 64
+"""Memory that a value in a document takes beside its text."""
 
 AWAY: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError, TypeError)
 """Errors of a call while the API server is away, or says something else than its objects."""
@@ -54,11 +70,22 @@ class Refused(ConnectionLost):
         self.status = status
 
 
+class TooLarge(Refused):
+    """An answer has more bytes than are read."""
+
+
 class Query(NamedTuple):
-    """Objects to follow. Attributes: path, labels (a selector; "": all of them)."""
+    """Objects to follow.
+
+    Attributes:
+        path: Of their collection.
+        labels: A selector; "": all of them.
+        keep: Returns what is needed of an object; the rest takes no memory.
+    """
 
     path: str
     labels: str = ""
+    keep: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda found: found
 
 
 class Cluster:
@@ -129,17 +156,16 @@ class Cluster:
         Raises:
             ConnectionLost: It refuses, or does not know the version any more.
         """
-        found = await self.get(query.path, labelSelector=query.labels, limit=str(MOST_OBJECTS))
-        objects = {_key(each): each for each in found["items"]}
-        connected()
-        use(objects)
+        known = _Known(query)
         given = {
             "watch": "1",
             "labelSelector": query.labels,
-            "resourceVersion": found["metadata"]["resourceVersion"],
+            "resourceVersion": await self._list(query, known),
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_S),
         }
+        connected()
+        use(known.objects)
         async with self._session.get(self._at(query.path, given), headers=self._token()) as answer:
             self._check(answer, query.path)
             while line := await answer.content.readline():
@@ -149,13 +175,32 @@ class Cluster:
                     message = changed.get("message", "")
                     raise ConnectionLost(f"{changed.get('code', _GONE)}: {message}")
                 if kind == "DELETED":
-                    objects.pop(_key(changed), None)
-                elif kind in ("ADDED", "MODIFIED") and (
-                    len(objects) < MOST_OBJECTS or _key(changed) in objects
-                ):
-                    objects[_key(changed)] = changed
+                    known.remove(changed)
+                elif kind in ("ADDED", "MODIFIED"):
+                    known.add((changed,), watched=True)
                 if kind != "BOOKMARK":
-                    use(objects)
+                    use(known.objects)
+
+    async def _list(self, query: Query, known: _Known) -> str:
+        """Add a query's objects page by page, each bounded before it is read; return its version.
+
+        Raises:
+            Refused: It refuses, or one object has more than 4 MiB.
+        """
+        given = {"labelSelector": query.labels, "limit": str(_PAGE), "continue": ""}
+        for _ in range(_MOST_LISTED):
+            try:
+                found = await self.get(query.path, **given)
+            except TooLarge:
+                if given["limit"] == "1":
+                    raise
+                given["limit"] = str(int(given["limit"]) // 4 or 1)
+                continue
+            known.add(found["items"])
+            given["continue"] = found["metadata"].get("continue") or ""
+            if not given["continue"] or known.listed >= _MOST_LISTED:
+                break
+        return str(found["metadata"]["resourceVersion"])
 
     async def get(self, path: str, **given: str) -> Any:
         """Return an object, or a list.
@@ -193,7 +238,7 @@ class Cluster:
             timeout=aiohttp.ClientTimeout(total=_CALL_S),
         ) as answer:
             self._check(answer, path)
-            return from_json(await answer.read())
+            return from_json(await _body(answer, path))
 
     def _at(self, path: str, given: Mapping[str, str]) -> str:
         return f"{self._url}{path}?{urlencode(given)}"
@@ -226,6 +271,84 @@ def reconnector(name: str, clock: Clock) -> Reconnector:
         clock: Time.
     """
     return Reconnector(f"kubernetes: {name}", clock, errors=AWAY)
+
+
+class _Known:
+    """Objects of a query by UID, the oldest ones that there is room for.
+
+    Attributes:
+        objects: What is kept of them.
+        listed: Objects that were added, those without room included.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self.objects: dict[str, Mapping[str, Any]] = {}
+        self.listed = 0
+        self._query = query
+        self._weights: dict[str, int] = {}
+
+    def add(self, found: Iterable[Mapping[str, Any]], *, watched: bool = False) -> None:
+        """Add objects, or what they have become.
+
+        Args:
+            found: The objects.
+            watched: They have changed: where there is no room, they go first, else the youngest.
+        """
+        keys = set[str]()
+        for each in found:
+            key, kept = _key(each), self._query.keep(each)
+            keys.add(key)
+            self.objects[key], self._weights[key] = kept, _weight(kept)
+        self.listed += len(keys)
+        if len(self.objects) > MOST_OBJECTS or sum(self._weights.values()) > MOST_WEIGHT:
+            self._shrink(keys if watched else set())
+
+    def remove(self, found: Mapping[str, Any]) -> None:
+        """Remove an object that was deleted."""
+        key = _key(found)
+        self.objects.pop(key, None)
+        self._weights.pop(key, None)
+
+    def _shrink(self, changed: set[str]) -> None:
+        room, count = MOST_WEIGHT, 0
+        for key in sorted(self.objects, key=lambda key: (key in changed, _age(self.objects[key]))):
+            weight = self._weights[key]
+            if count < MOST_OBJECTS and weight <= room:
+                room, count = room - weight, count + 1
+                continue
+            _log.warning(
+                "an object is left out: there are too many, or too large ones",
+                path=self._query.path,
+                object=str(self.objects[key]["metadata"].get("name", ""))[:253],
+                most_objects=MOST_OBJECTS,
+                most_bytes=MOST_WEIGHT,
+            )
+            del self.objects[key], self._weights[key]
+
+
+async def _body(answer: aiohttp.ClientResponse, path: str) -> bytes:
+    """Return an answer's body, of which no more is taken than may come.
+
+    Raises:
+        TooLarge: It has more than 4 MiB.
+    """
+    pieces, size = list[bytes](), 0
+    async for piece in answer.content.iter_any():
+        size += len(piece)
+        if size > _ANSWER_BYTES:
+            raise TooLarge(answer.status, f"{path}: an answer of more than {_ANSWER_BYTES} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _weight(found: Mapping[str, Any]) -> int:
+    text = to_json(found)
+    return len(text) + _VALUE_BYTES * sum(map(text.count, (b",", b"[", b"{")))
+
+
+def _age(found: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = found["metadata"]
+    return str(metadata.get("creationTimestamp", "")), str(metadata.get("name", ""))
 
 
 def _key(found: Mapping[str, Any]) -> str:

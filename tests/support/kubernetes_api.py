@@ -35,6 +35,7 @@ class KubernetesApi:
         full: Names of objects that have no room for a status.
         rights: Verb and resource, such as ("patch", "models/status"); None: everything.
         calls: Verb and resource of each call.
+        pages: Objects of each answer to a list.
         url: Where it is reached.
     """
 
@@ -44,6 +45,7 @@ class KubernetesApi:
         self.rights: set[tuple[str, str]] | None = None
         self.calls: list[tuple[str, str]] = []
         self.selectors: list[str] = []
+        self.pages: list[int] = []
         self.url = ""
         self._version, self._compacted = 1, 0
         self._log: list[tuple[int, str, str, Object]] = []
@@ -135,9 +137,14 @@ class KubernetesApi:
             return web.json_response(await self.apply(collection, body), status=201)
         selector = request.query.get("labelSelector", "")
         self.selectors.append(selector)
-        items = [each for each in known.values() if _selected(each, selector)]
-        version = {"resourceVersion": str(self._version)}
-        return web.json_response({"metadata": version, "items": items})
+        items = [each for _, each in sorted(known.items()) if _selected(each, selector)]
+        first, limit = int(request.query.get("continue") or 0), int(request.query.get("limit", "0"))
+        page = items[first : first + limit] if limit else items
+        self.pages.append(len(page))
+        metadata = {"resourceVersion": str(self._version)}
+        if first + len(page) < len(items):
+            metadata["continue"] = str(first + len(page))
+        return web.json_response({"metadata": metadata, "items": page})
 
     async def _object(
         self, request: web.Request, collection: str, name: str, sub: str

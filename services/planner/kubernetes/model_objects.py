@@ -45,6 +45,8 @@ _MOST_BYTES: Final = 900_000
 _MOST_LEVELS: Final = 16
 """Of mappings and lists in one another: YAML repeats the indentation in each line."""
 
+_METADATA: Final = ("uid", "name", "generation", "creationTimestamp")
+
 _OF_ALL: Final = frozenset((401, 403, 429))
 """Statuses of refusals that are not about one object."""
 _NOT_FOUND, _SERVER_ERROR = 404, 500
@@ -110,7 +112,9 @@ class ModelObjects:
             self._changed.set()
 
         while True:
-            await self._cluster.follow(Query(MODELS.format(namespace)), use, connected)
+            await self._cluster.follow(
+                Query(MODELS.format(namespace), keep=_needed), use, connected
+            )
 
     async def _write(self, namespace: str) -> None:
         """Write specs at each change of them, and statuses at each change and every 5 s."""
@@ -254,6 +258,12 @@ class ModelObjects:
                 "uid": metadata["uid"],
             },
         }
+
+
+def _needed(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is read of a Model: its spec is in `managedFields` and in annotations, too."""
+    metadata = {name: found["metadata"].get(name) for name in _METADATA}
+    return {"metadata": metadata, "spec": found.get("spec"), "status": found.get("status")}
 
 
 def _accepted(

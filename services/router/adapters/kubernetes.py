@@ -90,7 +90,7 @@ async def _query(cluster: Cluster, pool: ServerPool) -> tuple[Query, Addresses]:
     namespace = pool.namespace or cluster.namespace
     if pool.service:
         label = f"kubernetes.io/service-name={pool.service}"
-        return Query(_SLICES.format(namespace), label), endpoints(pool.port)
+        return Query(_SLICES.format(namespace), label, _slice), endpoints(pool.port)
     selector: Mapping[str, str] = pool.selector
     port = pool.port or 0
     if pool.inference_pool:
@@ -98,4 +98,24 @@ async def _query(cluster: Cluster, pool: ServerPool) -> tuple[Query, Addresses]:
         selector = found["spec"]["selector"]["matchLabels"]
         port = int(found["spec"]["targetPorts"][0]["number"])
     labels = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
-    return Query(_PODS.format(namespace), labels), pods(port)
+    return Query(_PODS.format(namespace), labels, _pod), pods(port)
+
+
+def _pod(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what `pods` reads of a pod."""
+    state = found.get("status", {})
+    return {"metadata": _metadata(found), "status": _some(state, ("podIP", "conditions"))}
+
+
+def _slice(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what `endpoints` reads of an EndpointSlice."""
+    ready = [_some(each, ("addresses", "conditions")) for each in found.get("endpoints") or ()]
+    return {"metadata": _metadata(found), "ports": found.get("ports"), "endpoints": ready}
+
+
+def _metadata(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _some(found["metadata"], ("uid", "name", "creationTimestamp", "deletionTimestamp"))
+
+
+def _some(found: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    return {name: found[name] for name in names if name in found}
