@@ -43,6 +43,9 @@ DISCOVER_S: Final = 30.0
 """Time between two searches for servers, s."""
 
 MAX_SERVERS: Final = 64
+MAX_ACCOUNTS: Final = 256
+"""Models of one server since it was found: a page may name others each time."""
+
 _log = logs.get("observer")
 
 
@@ -63,8 +66,11 @@ class ObservedServer:
     def add(self, now_s: float, page: Page) -> None:
         """Count what came since its last page."""
         for each in page.figures:
-            account = self.accounts.setdefault(each.model, ServerAccount(each.server, each.model))
-            account.add(now_s, each)
+            if each.model in self.accounts or len(self.accounts) < MAX_ACCOUNTS:
+                account = self.accounts.setdefault(
+                    each.model, ServerAccount(each.server, each.model)
+                )
+                account.add(now_s, each)
 
 
 @dataclass(slots=True)

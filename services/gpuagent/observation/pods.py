@@ -37,12 +37,16 @@ class Pods:
     def of(self, workload: Workload, devices: Iterable[str]) -> str:
         """Return the pod of a workload; its name alone where the kubelet does not say more.
 
+        Nothing where it is called as a pod whose devices are others.
+
         Args:
             workload: The workload.
             devices: UUIDs and names of the device that it runs on.
         """
         named = self.by_name.get(workload.pod, frozenset())
         holders = {pod for each in devices for pod in self.by_device.get(each, ())}
+        if holders and named and not named & holders:
+            return ""  # a container writes its hostname itself
         found = (named & holders) or named or (frozenset() if workload.pod else holders)
         return next(iter(found)) if len(found) == 1 else workload.pod
 

@@ -15,11 +15,14 @@ from yarl import URL
 from services.gpuagent.observation.core.exposition import MAX_PAGE_BYTES
 from services.gpuagent.observation.core.servers import ServerFigures, figures
 from services.kit.errors import InvalidArgument
+from services.kit.net import is_ip, may_name, plain_ip
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)
 _CHUNK_BYTES: Final = 65_536
 MAX_PORTS: Final = 16
 """Ports of a workload that are tried."""
+
+_ROUTES_BYTES: Final = 2**20
 
 _ANY: Final = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104 - compared
 
@@ -94,26 +97,46 @@ def listening_urls(pids: Iterable[int]) -> tuple[str, ...]:
 def _listening(pid: int) -> Iterator[tuple[str, int]]:
     with suppress(psutil.Error, OSError):
         for each in psutil.Process(pid).net_connections(kind="tcp"):
-            if each.status == psutil.CONN_LISTEN:
-                host = each.laddr.ip
-                if host in _ANY:
-                    host = _address_of(pid)
+            if each.status != psutil.CONN_LISTEN:
+                continue
+            host = each.laddr.ip
+            if is_elsewhere(pid):
+                host = reached_at(_own_address(pid) if host in _ANY else host)
+            elif host in _ANY:
+                host = "127.0.0.1"
+            if host:
                 yield (f"[{host}]" if ":" in host else host), each.laddr.port
 
 
-def _address_of(pid: int) -> str:
-    """Return an address at which a process's network is reached: loopback, or its pod's."""
-    with suppress(OSError):
-        if Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
-            tree = Path(f"/proc/{pid}/net/fib_trie").read_text(encoding="ascii", errors="replace")
-            return _own_address(tree.splitlines()[:10_000])
-    return "127.0.0.1"
+def is_elsewhere(pid: int) -> bool:
+    """Return whether a process has a network of its own."""
+    return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
 
 
-def _own_address(lines: list[str]) -> str:
-    """Return the first address of a network's own that is not loopback's."""
+def reached_at(own: str) -> str:
+    """Return the address at which a process in a network of its own is reached; "": at none.
+
+    It listens wherever it likes: its loopback is not ours, and its link-local address may be the
+    one at which we find a cloud's credentials.
+
+    Args:
+        own: Address that it listens at, or of its network where it listens at all of them.
+    """
+    if not is_ip(own):
+        return ""
+    found = plain_ip(own)
+    return own if not found.is_loopback and may_name(found, found, ()) else ""
+
+
+def _own_address(pid: int) -> str:
+    """Return the first address of a process's network that is not loopback's; "": none."""
+    with Path(f"/proc/{pid}/net/fib_trie").open(encoding="ascii", errors="replace") as file:
+        return _first_address(file.read(_ROUTES_BYTES).splitlines())
+
+
+def _first_address(lines: list[str]) -> str:
     for line, following in pairwise(lines):
         address = line.strip().removeprefix("|-- ")
         if "/32 host LOCAL" in following and not address.startswith("127."):
             return address
-    return "127.0.0.1"
+    return ""

@@ -4,7 +4,10 @@ Read are /proc's files of processes that use a GPU. Whatever a process says of i
 its container's hostname) is text of others: printable, and of bounded length.
 """
 
+import errno
+import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+
+from services.kit import process_table
 
 _POD: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})"
@@ -121,8 +126,10 @@ class Workloads:
 
     def _hostname(self, pid: int) -> str:
         """Return the name of a pod: its containers' hostname, unless it sets another."""
-        with suppress(OSError), (self._proc / str(pid) / "root/etc/hostname").open("rb") as file:
-            name = file.read(254).decode("utf-8", "replace").strip()
+        path = self._proc / str(pid) / "root/etc/hostname"
+        # The container may have put a pipe there, at which a reader waits, or a link to our files.
+        with suppress(OSError), open(path, "rb", buffering=0, opener=_own_file) as file:
+            name = (file.read(254) or b"").decode("utf-8", "replace").strip()
             return name if _HOSTNAME.fullmatch(name) else ""
         return ""
 
@@ -149,25 +156,25 @@ def _is_part(child: psutil.Process, parent: psutil.Process) -> bool:
     """
     if child.exe() != parent.exe():
         return False
-    words, others = child.cmdline(), parent.cmdline()
-    return words == others or "::" in words[0] or any("multiprocessing" in w for w in words[:8])
+    words, others = process_table.command(child.pid), process_table.command(parent.pid)
+    return (
+        words == others
+        or "::" in "".join(words[:1])
+        or any("multiprocessing" in w for w in words[:8])
+    )
 
 
 def _command(process: psutil.Process) -> str:
     """Return a command in short: the program's name, and what it runs."""
-    with suppress(psutil.Error):
-        words = [Path(word).name if "/" in word else word for word in process.cmdline()[:4]]
-        text = " ".join(filter(None, words)) or process.name()
-        return _printable(text)[:_TEXT]
-    return f"process {process.pid}"
+    words = [word[-_TEXT:] for word in process_table.command(process.pid)[:4]]
+    text = " ".join(filter(None, (word.rpartition("/")[2] for word in words)))
+    said = _printable(text or process_table.name(process.pid))[:_TEXT]
+    return said or f"process {process.pid}"
 
 
 def _model(process: psutil.Process) -> str:
     """Return the model that a command names; "": none."""
-    try:
-        words = process.cmdline()
-    except psutil.Error:
-        return ""
+    words = process_table.command(process.pid)
     for at, word in enumerate(words[:200]):
         option, equals, value = word.partition("=")
         if option in _MODEL_OPTIONS and not (option == "-m" and "python" in words[0]):
@@ -176,6 +183,14 @@ def _model(process: psutil.Process) -> str:
         if word == "serve" and at + 1 < len(words) and at <= 2:  # vllm serve MODEL
             return _printable(words[at + 1])[:_TEXT]
     return ""
+
+
+def _own_file(path: str, flags: int) -> int:
+    found = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise OSError(errno.EINVAL, "not a file", path)
+    return found
 
 
 def _printable(text: str) -> str:

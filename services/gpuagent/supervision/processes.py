@@ -19,6 +19,7 @@ from typing import Final
 import psutil
 
 from services.gpuagent.core.worker_spec import NOT_LOADED
+from services.kit import process_table
 from services.kit.process.environment import one_thread, passed_on
 from services.kit.segment import plain
 
@@ -127,8 +128,8 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
 def running(folder: Path) -> dict[Path, WorkerProcess]:
     """Return the workers whose spec file is in `folder`, by spec file. Blocks."""
     found: dict[Path, WorkerProcess] = {}
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
+    for process in psutil.process_iter():
+        command = process_table.command(process.pid)
         if _MODULE in command and Path(command[-1]).parent == folder:
             worker = WorkerProcess(process, None)
             if worker.alive():

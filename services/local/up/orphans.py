@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 from typing import Final
 
+from services.kit import process_table
+
 COOKIE: Final = "SUITE_COOKIE"
 """Environment variable that every process of one suite inherits."""
 
@@ -35,12 +37,8 @@ def bearers(cookie: str, proc: Path = Path("/proc")) -> list[int]:
     the cookie is what still ties them to the suite.
     """
     wanted = f"{COOKIE}={cookie}".encode()
-    found = []
-    for entry in proc.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended, or it is not ours to read
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return sorted(found)
+    pids = sorted(int(entry.name) for entry in proc.glob("[0-9]*"))
+    return [each for each in pids if wanted in process_table.environment(each, proc)]
 
 
 async def end_bearers(cookie: str, *, grace_s: float = 2.0, step_s: float = 0.05) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -78,7 +79,8 @@ async def test_the_kubelet_names_the_pods_of_devices(kubelet: Path) -> None:
 
     assert pod("", MIG) == "chat/small"
     assert pod("", "GPU-9", "gpu-3") == "chat/claims"
-    assert pod("small", "GPU-1") == "chat/small"
+    assert pod("small", MIG) == "chat/small"
+    assert pod("small", "GPU-1") == "", "another pod's name, at a device that it does not have"
     assert pod("vllm-0", "GPU-1") == "vllm-0"  # two namespaces have it: not guessed
     assert pod("", "GPU-1") == ""
     assert pod("unknown", "GPU-1") == "unknown"
@@ -124,6 +126,30 @@ def test_a_hostname_that_is_none_names_no_pod(tmp_path: Path) -> None:
     (folder / "root/etc/hostname").write_bytes(b"\x1b[31m" + b"a" * 10_000)
     (folder / "cgroup").write_text(f"0::/kubepods/pod{POD_UID}/x\n")
     assert Workloads(tmp_path).of(os.getpid()).pod == ""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "link to a pipe"])
+def test_a_hostname_is_read_from_a_file_of_the_container(tmp_path: Path, kind: str) -> None:
+    """At a pipe the GPUs' own thread waited for ever; a link is the host's."""
+    etc = tmp_path / "proc" / str(os.getpid()) / "root/etc"
+    etc.mkdir(parents=True)
+    other = tmp_path / "other"
+    if kind == "link":
+        other.write_text("another")
+    else:
+        os.mkfifo(other)
+    if kind == "pipe":
+        other.rename(etc / "hostname")
+    else:
+        (etc / "hostname").symlink_to(other)
+    (etc.parents[1] / "cgroup").write_text(f"0::/kubepods/pod{POD_UID}/x\n")
+    found: list[str] = []
+    reading = threading.Thread(
+        target=lambda: found.append(Workloads(tmp_path).of(os.getpid()).pod), daemon=True
+    )
+    reading.start()
+    reading.join(timeout=20)
+    assert found == [""]
 
 
 def test_a_process_that_has_ended_is_itself() -> None:

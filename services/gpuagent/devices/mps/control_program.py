@@ -19,6 +19,7 @@ import psutil
 
 from cinquefoil.gpuagent.v1.records import MpsLimit
 from services.gpuagent.core.mps_limits import memory_value
+from services.kit import process_table
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
@@ -211,12 +212,12 @@ _PIPES: Final = "CUDA_MPS_PIPE_DIRECTORY"
 def daemons(program: str, root: Path) -> dict[Path, list[psutil.Process]]:
     """Return the daemons whose pipe directory lies below `root`, by that directory."""
     found: dict[Path, list[psutil.Process]] = {}
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
+    for process in psutil.process_iter():
+        command = process_table.command(process.pid)
         if "-d" not in command or all(Path(word).name != program for word in command):
             continue
         with suppress(psutil.Error):
-            pipes = Path(process.environ().get(_PIPES, ""))
+            pipes = Path(process_table.variable(process.pid, _PIPES))
             if pipes.is_relative_to(root) and process.status() != psutil.STATUS_ZOMBIE:
                 found.setdefault(pipes, []).append(process)
     return found

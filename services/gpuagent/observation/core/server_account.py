@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
-from services.gpuagent.observation.core.servers import Histogram, ServerFigures
+from services.gpuagent.observation.core.servers import MAX_BUCKETS, Histogram, ServerFigures
 
 _BINS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Requests in progress, by which time is summed."""
@@ -106,9 +107,9 @@ class ServerAccount:
 
 
 def _together(one: Histogram, other: Histogram) -> Histogram:
+    bounds = dict.fromkeys(each for each in (*one.buckets, *other.buckets) if not math.isnan(each))
     buckets: Mapping[float, float] = {
         bound: one.buckets.get(bound, 0.0) + other.buckets.get(bound, 0.0)
-        for bound in {*one.buckets, *other.buckets}
-        if not math.isnan(bound)
+        for bound in islice(bounds, MAX_BUCKETS)  # a page may have others each time
     }
     return Histogram(one.count + other.count, one.total_s + other.total_s, buckets)

@@ -17,6 +17,8 @@ from services.gpuagent.observation.core.servers import (
     ServerFigures,
     figures,
 )
+from services.gpuagent.observation.observer import MAX_ACCOUNTS, ObservedServer
+from services.gpuagent.observation.scraping import Page, reached_at
 
 VLLM = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -119,6 +121,30 @@ def test_an_account_counts_what_came_since() -> None:
     assert account.rate("answer_tokens") == 50
     assert account.rate("prompt_tokens") is None
     assert account.mean_running == 4
+
+
+def test_pages_with_other_names_each_time_take_bounded_memory() -> None:
+    """Of models and of bounds of times: a server of others may have new ones on each page."""
+    server = ObservedServer("http://a/metrics", "w")
+    for at in range(20):
+        lines = [f'vllm:num_requests_running{{model_name="{at}-{n}"}} 1' for n in range(60)]
+        lines += [f'vllm:e2e_request_latency_seconds_count{{model_name="0-0"}} {at}']
+        lines += [
+            f'vllm:e2e_request_latency_seconds_bucket{{model_name="0-0",le="{at * 100 + n}"}} {at}'
+            for n in range(100)
+        ]
+        server.add(float(at), Page(server.url, figures("\n".join(lines).encode())))
+    assert len(server.accounts) <= MAX_ACCOUNTS
+    assert 0 < len(server.accounts["0-0"].times["latency"].buckets) <= MAX_BUCKETS
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.0.0.2", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", ""]
+)
+def test_a_container_that_listens_at_no_address_of_its_own_is_not_read(address: str) -> None:
+    """In its own network it has any: at this machine's another server answers, or the cloud."""
+    assert reached_at(address) == ""
+    assert reached_at("10.0.0.7") == "10.0.0.7"
 
 
 def test_a_restarted_server_counts_from_zero() -> None:
