@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from services.kit.config import yaml_document
 from services.kit.config.loader import ConfigError, load
 from services.kit.errors import InvalidArgument
 from services.kit.segment import require_unicode
@@ -57,7 +58,7 @@ def round_trip() -> YAML:
 
 
 def written(document: Any) -> str:
-    """Return a document as text that is read as just this document.
+    """Return a document as text that services read as just this document.
 
     Raises:
         InvalidArgument: Part of it would be read as something else.
@@ -66,7 +67,7 @@ def written(document: Any) -> str:
     round_trip().dump(document, out)
     text = out.getvalue()
     try:
-        _require_same(document, yaml.safe_load(text), "")
+        _require_same(document, yaml_document.read(text)[0], "")
     except yaml.YAMLError as error:
         raise InvalidArgument(f"what is to be written is no YAML: {error}") from error
     return text

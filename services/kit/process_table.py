@@ -16,9 +16,13 @@ _NAME_BYTES: Final = 64
 
 
 def command(pid: int, proc: Path = PROC) -> list[str]:
-    """Return the words of a process's command, of 128 KiB; []: it has ended, or has none."""
+    """Return the words of a process's command, of 128 KiB; []: it has ended, or has none.
+
+    Of one that names itself the words are those of its title.
+    """
     text = _read(proc / str(pid) / "cmdline", _COMMAND_BYTES).decode(errors="replace")
-    return text.removesuffix("\0").split("\0") if text else []
+    words = text.removesuffix("\0").split("\0") if text else []
+    return words if len(words) != 1 else words[0].split(" ")
 
 
 def name(pid: int, proc: Path = PROC) -> str:

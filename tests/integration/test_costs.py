@@ -6,7 +6,16 @@ import pytest
 from hypothesis import Phase, given, settings, target
 from hypothesis import strategies as st
 
-from tests.support.borders import NODE, borders
+from tests.support.borders import (
+    NODE,
+    POWER_PERIOD,
+    POWERS,
+    POWERS_END,
+    PRICE_PERIOD,
+    PRICES,
+    PRICES_END,
+    borders,
+)
 from tests.support.cost import cost, filled, repeated
 
 EXAMPLES = int(os.environ.get("CINQUEFOIL_FUZZ", "6"))
@@ -58,6 +67,8 @@ KNOWN = {
         b"[],",
         b"[]]}",
     ),
+    "prices that hold for ever": ("price-document", PRICES, PRICE_PERIOD, PRICES_END),
+    "powers that hold for ever": ("provider-entsoe-api", POWERS, POWER_PERIOD, POWERS_END),
     "brackets in YAML": ("yaml", b"a: ", b"[", b"]"),
     "aliases of aliases": (
         "yaml",

@@ -68,6 +68,7 @@ from services.kit.operators.onnx_reader import load as load_onnx
 from services.kit.rpc import Caller
 from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.agent_sessions import AgentSessions
+from services.planner.adapters.price_sources import document_prices
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
 from services.planner.adapters.wire.convert import load_from
 from services.planner.adapters.wire.paging import read_token, write_token
@@ -607,6 +608,24 @@ NODE: Final = onnx.ModelProto(
 _YAML: Final = b"version: v1\nmodels:\n  digits: {a: &a [1, 2.5], b: *a}\n"
 _PBTXT: Final = b'name: "m"\nbackend: "python"\nmax_batch_size: 8\ninput {name: "x" dims: [4]}\n'
 
+_PERIOD: Final = (
+    b"<Period><timeInterval><start>2026-03-01T00:00Z</start><end>9999-01-01T00:00Z</end>"
+    b"</timeInterval><resolution>PT15M</resolution><Point><position>1</position>%b</Point></Period>"
+)
+"""A position that stands for all that follow."""
+PRICE_PERIOD: Final = _PERIOD % b"<price.amount>5</price.amount>"
+POWER_PERIOD: Final = _PERIOD % b"<quantity>5</quantity>"
+PRICES: Final = (
+    b"<Publication_MarketDocument><TimeSeries><currency_Unit.name>EUR</currency_Unit.name>"
+    b"<price_Measure_Unit.name>MWH</price_Measure_Unit.name><curveType>A03</curveType>"
+)
+PRICES_END: Final = b"</TimeSeries></Publication_MarketDocument>"
+POWERS: Final = (
+    b"<GL_MarketDocument><TimeSeries><inBiddingZone_Domain.mRID>a</inBiddingZone_Domain.mRID>"
+    b"<MktPSRType><psrType>B01</psrType></MktPSRType><curveType>A03</curveType>"
+)
+POWERS_END: Final = b"</TimeSeries></GL_MarketDocument>"
+
 CSV: Final = b"timestamp,carbon_intensity_gco2e_per_kwh\n2026-01-01T00:00:00Z,200\n"
 
 
@@ -739,6 +758,13 @@ def borders() -> dict[str, Border]:
             (ConfigError,),
             units=(b",", b'"', b"\n", "\ufdfa".encode(), b'"",', b"2026-01-01T00:00:00Z,1\n"),
             cpu_s_per_byte=100e-9,  # a time is parsed
+        ),
+        "price-document": Border(
+            document_prices,
+            [PRICES + PRICE_PERIOD + PRICES_END],
+            units=(b"<a/>", b'<a b="####"/>', PRICE_PERIOD),
+            cpu_s_per_byte=1e-6,
+            memory_per_byte=44,  # of a platform: an answer has 1 MiB at most, and a thread
         ),
         "yaml": Border(
             partial(in_file, yaml_file),

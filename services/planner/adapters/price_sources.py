@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import ssl
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from io import StringIO
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element, ParseError
@@ -21,6 +22,9 @@ from services.kit.xml_bounds import root_of, text_at
 from services.planner.core.energy_prices.course import MOST_STEPS, PriceStep, wrong_price
 
 _MAX_BYTES: Final = 4 * 2**20
+_MAX_ANSWER: Final = 2**20
+"""Of three days' prices, which have 50 kB."""
+
 _MAX_KEY: Final = 4096
 _LAST_STEP_S: Final = 3600.0
 """Length of a file's last price where it has one only, s."""
@@ -113,14 +117,14 @@ async def entsoe_prices(source: EntsoePrice, key: str, now: datetime) -> list[Pr
             body = bytearray()
             async for chunk in response.content.iter_any():
                 body += chunk
-                if len(body) > _MAX_BYTES:
-                    raise Unavailable(f"answers more than {_MAX_BYTES} bytes")
+                if len(body) > _MAX_ANSWER:
+                    raise Unavailable(f"answers more than {_MAX_ANSWER} bytes")
             status = response.status
     except TimeoutError as error:
         raise Unavailable(f"no answer within {source.timeout_s:g} s (timeout_s)") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Unavailable(f"{type(error).__name__}") from error  # its text may have the URL
-    return document_prices(bytes(body), status)
+    return await asyncio.to_thread(document_prices, bytes(body), status)
 
 
 def document_prices(body: bytes, status: int = 200) -> list[PriceStep]:
@@ -138,12 +142,14 @@ def document_prices(body: bytes, status: int = 200) -> list[PriceStep]:
         why = "no prices of that time" if _NO_DATA in said.casefold() else said
         raise Unavailable(f"answers HTTP status {status}: {why or 'no prices'}")
     try:
-        found = list(_steps(root))
+        found = list(islice(_steps(root), MOST_STEPS + 1))
     except (ValueError, KeyError, OverflowError) as error:
         raise Unavailable(f"cannot read its answer: {type(error).__name__}: {error}") from None
     if not found:
         raise Unavailable("its answer has no prices")
-    return found[-MOST_STEPS:]
+    if len(found) > MOST_STEPS:  # one position may stand for thousands
+        raise Unavailable(f"its answer has more than {MOST_STEPS} prices")
+    return found
 
 
 def _steps(root: Element) -> Iterator[PriceStep]:

@@ -30,6 +30,9 @@ _GENERATION, _REALISED = "A75", "A16"  # document and process type
 _VARIABLE_BLOCKS = "A03"
 """The curve type whose values hold until the next; of others, each value has a position."""
 
+MAX_VALUES = 100_000
+"""Values of a document: a week of 20 production types in steps of five minutes has 40,320."""
+
 _NO_DATA = "no matching data"
 
 
@@ -69,7 +72,7 @@ class Entsoe(HttpProvider[EntsoeSource]):
             kind: FailureKind = "empty" if _NO_DATA in said.casefold() else "unknown"
             raise SourceFailed(kind, f"{self.name}: {said[:MAX_CHARACTERS]}")
         try:
-            steps = _generated(root)
+            steps = _bounded(_generated(root))
             wanted = (each for each in steps if since - HOUR <= each.since <= until + HOUR)
             return Reading(intensities(wanted))
         except (ValueError, KeyError, OverflowError) as error:
@@ -84,6 +87,18 @@ def _generated(root: Element) -> Iterator[Generation]:
             holds = text_at(series, "curveType") == _VARIABLE_BLOCKS
             for period in series.iterfind("{*}Period"):
                 yield from _points(period, kind, holds=holds)
+
+
+def _bounded(values: Iterator[Generation]) -> Iterator[Generation]:
+    """Yield the values of a document; one position may stand for all of a month.
+
+    Raises:
+        ValueError: There are too many.
+    """
+    for count, each in enumerate(values):
+        if count == MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES} values")
+        yield each
 
 
 def _points(period: Element, kind: str, *, holds: bool) -> Iterator[Generation]:
