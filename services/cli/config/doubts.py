@@ -37,7 +37,12 @@ def doubts(path: Path, deployment: Deployment) -> list[Mistake]:
     findings = [
         finding
         for name, model in deployment.models.items()
-        for finding in (*_objective(name, model), *_load(name, model), *_arithmetic(name, model))
+        for finding in (
+            *_objective(name, model),
+            *_deadline(name, model, deployment.router.default_timeout_s),
+            *_load(name, model),
+            *_arithmetic(name, model),
+        )
     ]
     findings += _transport(deployment)
     findings += power_doubts(deployment)
@@ -59,11 +64,16 @@ def _transport(deployment: Deployment) -> Iterator[Finding]:
             yield ("rpc", "transport"), text
 
 
+def _longest_s(model: Model) -> float:
+    """Return the longest usual objective of a model, s."""
+    generates = any(each.profile.kind == "language" for each in model.variants.values())
+    return _LONG_TEXT_S if generates else _LONG_S
+
+
 def _objective(name: str, model: Model) -> Iterator[Finding]:
     slo, at = model.slo, ("models", name, "slo")
-    generates = any(each.profile.kind == "language" for each in model.variants.values())
     limits = {
-        "latency_s": _LONG_TEXT_S if generates else _LONG_S,
+        "latency_s": _longest_s(model),
         "ttft_s": _LONG_S,
         "tpot_s": _LONG_TOKEN_S,
     }
@@ -75,6 +85,18 @@ def _objective(name: str, model: Model) -> Iterator[Finding]:
     if slo.percentile <= _LEAST_PERCENTILE:
         text = f"{slo.percentile:g} of 100; if a share is meant, write {100 * slo.percentile:g}"
         yield (*at, "percentile"), text
+
+
+def _deadline(name: str, model: Model, default_s: float) -> Iterator[Finding]:
+    """Yield that requests without a deadline are refused before they would be late."""
+    latency_s, key = model.slo.latency_s, "default_deadline_s"
+    deadline_s = getattr(model, key) or default_s
+    if deadline_s < latency_s <= _longest_s(model):
+        given, setting = getattr(model, key), f"models.{name}.{key}"
+        where = ("models", name, key) if given else ("models", name, "slo", "latency_s")
+        after = f"{deadline_s:g} s" if given else f"router.default_timeout_s, {deadline_s:g} s"
+        text = f"requests without a deadline are given up after {after}, before the objective's "
+        yield where, f"{text}{latency_s:g}; write {setting}: {latency_s:g} or more"
 
 
 def _load(name: str, model: Model) -> Iterator[Finding]:

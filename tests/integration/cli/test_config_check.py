@@ -195,6 +195,18 @@ def test_a_mistake_is_one_sentence_with_its_line(
             "grid.prices.US-CAL.eur_per_kwh: 9 euros; if cents are meant, write 0.09",
         ),
         (
+            "demand_rps: 60",
+            "demand_rps: 60\n    default_deadline_s: 0.1",
+            "given up after 0.1 s, before the objective's 0.2; "
+            "write models.digits.default_deadline_s: 0.2 or more",
+        ),
+        (
+            "latency_s: 0.2",
+            "latency_s: 45",
+            "given up after router.default_timeout_s, 30 s, before the objective's 45; "
+            "write models.digits.default_deadline_s: 45 or more",
+        ),
+        (
             "  listen: 127.0.0.1:8462",
             "  objective: {kind: cost, accuracy_value_eur: 1}",
             "neither energy nor carbon has a price in US-CAL: give grid.prices",
