@@ -197,14 +197,18 @@ def test_a_mistake_is_one_sentence_with_its_line(
         (
             "demand_rps: 60",
             "demand_rps: 60\n    default_deadline_s: 0.1",
-            "given up after 0.1 s, before the objective's 0.2; "
-            "write models.digits.default_deadline_s: 0.2 or more",
+            (
+                "given up after 0.1 s, before the objective's 0.2; "
+                "write models.digits.default_deadline_s: 0.2 or more"
+            ),
         ),
         (
             "latency_s: 0.2",
             "latency_s: 45",
-            "given up after router.default_timeout_s, 30 s, before the objective's 45; "
-            "write models.digits.default_deadline_s: 45 or more",
+            (
+                "given up after router.default_timeout_s, 30 s, before the objective's 45; "
+                "write models.digits.default_deadline_s: 45 or more"
+            ),
         ),
         (
             "  listen: 127.0.0.1:8462",
