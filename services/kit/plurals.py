@@ -1,6 +1,10 @@
-"""Counts and rows of things in words."""
+"""Counts, rows of things and times in words."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+_SOON: Final = timedelta(minutes=10)
 
 
 def counted(count: int, noun: str) -> str:
@@ -17,3 +21,15 @@ def listed(names: Sequence[str]) -> str:
     """Return names in a row: "a", "a and b", "a, b and c"."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def moment(when: datetime, now: datetime, day: str = "%Y-%m-%d") -> str:
+    """Return a time to the minute, within ten minutes of now to the second.
+
+    Args:
+        when: The time.
+        now: The present.
+        day: Format of its day.
+    """
+    clock = "%H:%M:%S" if abs(when - now) < _SOON else "%H:%M"
+    return f"{when:{day} {clock}}"

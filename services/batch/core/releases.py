@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from cinquefoil.planner.v1.records import ReleaseCause, ReleasePeriod, WaitingRelease
+from services.kit.plurals import moment
 
 PATIENCE_S: Final = 2.0
 """Time in which the planner's word is awaited once a model's lines wait, s."""
@@ -146,9 +147,9 @@ def expected(release: WaitingRelease, due: datetime, before: float, now: datetim
         text = f"it runs: {cause}"
     else:
         following = next((e for e in release.periods if _runs(e, due) and e.since > now), None)
-        until = "" if following is None else f" until {following.since:%Y-%m-%d %H:%M} UTC"
+        until = "" if following is None else f" until {moment(following.since, now)} UTC"
         text = f"it waits{until}: {cause}"
-    ends = "" if done_by is None else f"; done by {done_by:%Y-%m-%d %H:%M} UTC"
+    ends = "" if done_by is None else f"; done by {moment(done_by, now)} UTC"
     return Expected(done_by, 0, text + ends)
 
 

@@ -31,7 +31,7 @@ class Inventory:
     Attributes:
         batch: The batch.
         model: Model of the first line that can be answered.
-        lines: Lines with something on them.
+        lines: Lines with something on them: a blank one is no request.
         tokens: Estimate of prompts and answers.
         good: Lines that can be answered.
         errors: The first that cannot be.
@@ -47,16 +47,16 @@ class Inventory:
     faulty: list[Result] = field(default_factory=list)
     _names: Seen = field(default_factory=Seen)
 
-    def add(self, line: bytes) -> None:
-        """Count a line."""
+    def add(self, number: int, line: bytes) -> None:
+        """Count a line; `number`: its place in the file, from 1."""
         self.lines += 1
         try:
             request = self._checked(parsed(line, self.batch.endpoint, self.model))
         except Fault as fault:
             if len(self.errors) < _MOST_ERRORS:
-                self.errors.append(BatchError(fault.code, fault.message, self.lines))
-            content = failed(fault, result_id(self.batch.id, self.lines))
-            self.faulty.append(Result(self.batch.id, self.lines, failed=True, content=content))
+                self.errors.append(BatchError(fault.code, fault.message, number))
+            content = failed(fault, result_id(self.batch.id, number))
+            self.faulty.append(Result(self.batch.id, number, failed=True, content=content))
             return
         self.model = request.model
         self.tokens += request.tokens
@@ -73,8 +73,23 @@ class Inventory:
         return request
 
 
-async def lines_of(contents: Contents, file_id: str, most: int) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the lines of a file that have something on them, each with its offset.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A line with something on it.
+
+    Attributes:
+        number: From 1; blank ones before it count.
+        offset: Its place in the file, bytes.
+        text: The line.
+    """
+
+    number: int
+    offset: int
+    text: bytes
+
+
+async def lines_of(contents: Contents, file_id: str, most: int) -> AsyncIterator[Found]:
+    """Yield the lines of a file that have something on them.
 
     Args:
         contents: Where it is.
@@ -84,19 +99,20 @@ async def lines_of(contents: Contents, file_id: str, most: int) -> AsyncIterator
     Raises:
         Fault: A line is larger.
     """
-    rest, offset = b"", 0
+    rest, offset, number = b"", 0, 0
     async for chunk in contents.chunks(file_id):
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
+            number += 1
             if len(line) > most:
                 raise Fault("line_too_long", f"a line has more than {most} bytes")
             if line.strip():
-                yield offset, line
+                yield Found(number, offset, line)
             offset += len(line) + 1
         if len(rest) > most:
             raise Fault("line_too_long", f"a line has more than {most} bytes")
     if rest.strip():
-        yield offset, rest
+        yield Found(number + 1, offset, rest)
 
 
 async def cut(
@@ -113,17 +129,27 @@ async def cut(
     Raises:
         Fault: The file has too many lines, or one too long; nothing of it can be answered.
     """
-    batch = inventory.batch
-    start = first = end = lines = number = 0
-    async for offset, line in lines_of(contents, batch.input_file_id, most_bytes):
-        await off_loop(len(line), partial(inventory.add, line))
+    batch, number = inventory.batch, 0
+    first = last = None
+    async for line in lines_of(contents, batch.input_file_id, most_bytes):
+        await off_loop(len(line.text), partial(inventory.add, line.number, line.text))
         if inventory.lines > most_lines:
             raise Fault("too_many_lines", f"batch.max_lines allows {most_lines} lines")
-        if lines == PIECE_LINES or (lines and offset + len(line) - start > _PIECE_BYTES):
-            yield Piece(batch.id, number, start, end - start, first, lines)
-            lines, number = 0, number + 1
-        if not lines:
-            start, first = offset, inventory.lines
-        end, lines = offset + len(line), lines + 1
-    if lines:
-        yield Piece(batch.id, number, start, end - start, first, lines)
+        if first and last and not _fits(first, line):
+            yield _piece(batch.id, number, first, last)
+            first, number = None, number + 1
+        first, last = first or line, line
+    if first and last:
+        yield _piece(batch.id, number, first, last)
+
+
+def _fits(first: Found, line: Found) -> bool:
+    """Return whether a line fits into the piece that another begins."""
+    size_bytes = line.offset + len(line.text) - first.offset
+    return line.number - first.number < PIECE_LINES and size_bytes <= _PIECE_BYTES
+
+
+def _piece(batch_id: str, number: int, first: Found, last: Found) -> Piece:
+    size_bytes = last.offset + len(last.text) - first.offset
+    lines = last.number + 1 - first.number
+    return Piece(batch_id, number, first.offset, size_bytes, first.number, lines)

@@ -334,10 +334,9 @@ class Runner:
             await asyncio.sleep(_PAUSE_S)
             await self._parts.store.free(piece)
             return
-        lines = [each for each in text.split(b"\n") if each.strip()]
-        numbered = enumerate(lines, piece.first_line)
-        left = [each for each in numbered if each[0] not in known]
-        await self._run_lines(batch, [Line(*each) for each in left], gate)
+        numbered = enumerate(text.split(b"\n"), piece.first_line)
+        left = [Line(*each) for each in numbered if each[1].strip() and each[0] not in known]
+        await self._run_lines(batch, left, gate)
         if not self._draining:
             self._writer.done(piece)
         self.wake()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC
+from functools import partial
 from itertools import groupby
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from cinquefoil.planner.v1 import waiting_pb2 as pb
+from services.kit.plurals import moment
 
 _CAUSES = {
     pb.RELEASE_CAUSE_CLEAN: "clean hours",
@@ -30,10 +34,11 @@ def sentences(releases: Iterable[pb.WaitingRelease]) -> Iterator[str]:
 
 
 def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
+    at = partial(_time, release)
     alike = groupby(release.periods, key=lambda each: (each.cause, each.woken_rps > 0))
     stretches = [(cause, list(periods)) for (cause, _), periods in alike]
     for cause, periods in stretches[:_MOST]:
-        span = f"{_time(periods[0].since)} to {_time(periods[-1].until)} UTC"
+        span = f"{at(periods[0].since)} to {at(periods[-1].until)} UTC"
         rate_rps = sum(each.rate_rps for each in periods) / len(periods)
         grams = [each.intensity_gco2e_per_kwh for each in periods if each.intensity_gco2e_per_kwh]
         grid = f", {sum(grams) / len(grams):.0f} gCO2e/kWh" if grams else ""
@@ -44,14 +49,14 @@ def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
         yield f"... {len(stretches) - _MOST} stretches more"
     yield from (each.text for each in release.shortages)
     if release.HasField("done_by"):
-        yield f"all of it is answered by {_time(release.done_by)} UTC"
+        yield f"all of it is answered by {at(release.done_by)} UTC"
     if release.at_once_gco2e > 0:
-        yield (
-            f"{release.planned_gco2e:.3g} gCO2e; {release.at_once_gco2e:.3g} had it run at once, "
-            f"{release.own_pool_gco2e:.3g} on replicas of its own"
-        )
+        others = [f"{release.at_once_gco2e:.3g} had it run at once"]
+        if release.own_pool_gco2e > 0:
+            others.append(f"{release.own_pool_gco2e:.3g} on replicas of its own")
+        yield f"{release.planned_gco2e:.3g} gCO2e; {', '.join(others)}"
 
 
-def _time(stamp: object) -> str:
-    when: datetime = stamp.ToDatetime(tzinfo=UTC)  # type: ignore[attr-defined]
-    return f"{when:%a %H:%M}"
+def _time(release: pb.WaitingRelease, stamp: Timestamp) -> str:
+    now = release.periods[0].since.ToDatetime(tzinfo=UTC)
+    return moment(stamp.ToDatetime(tzinfo=UTC), now, "%a")

@@ -76,6 +76,7 @@ async def test_bad_lines_are_in_the_error_file_with_their_cause(client: AsyncOpe
     """Each form of a bad line costs that line only; an error of the server is passed on whole."""
     lines = [
         row(0),
+        b"",
         b"{not json",
         {**row(2), "custom_id": ""},
         {**row(3), "url": "/v1/completions"},
@@ -84,7 +85,6 @@ async def test_bad_lines_are_in_the_error_file_with_their_cause(client: AsyncOpe
         row(0),
         row(7, (1.0,)),
         row(9, (float("nan"), 0, 0, 0)),
-        b"",
         row(8),
     ]
     done = await ended(client, (await submitted(client, lines)).id)
@@ -104,13 +104,15 @@ async def test_bad_lines_are_in_the_error_file_with_their_cause(client: AsyncOpe
         None,
         "invalid_json_line",
     ]
+    places = [int(each["id"].rpartition("_")[2]) for each in bad]
+    assert places == list(range(3, 11))  # lines of the file: the blank one is no request
     assert bad[-2]["response"]["status_code"] == 400
     assert "shape" in str(bad[-2]["response"]["body"])
 
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [(b"", "empty_file"), (b"nonsense\n", "invalid_json_line"), (b"\n \n", "empty_file")],
+    [(b"", "empty_file"), (b"\nnonsense\n", "invalid_json_line"), (b"\n \n", "empty_file")],
 )
 async def test_a_file_without_a_request_fails_with_the_line(
     client: AsyncOpenAI, content: bytes, code: str
@@ -122,6 +124,7 @@ async def test_a_file_without_a_request_fails_with_the_line(
 
     assert done.status == "failed"
     assert done.errors.data[0].code == code
+    assert done.errors.data[0].line in (None, 2)
 
 
 @pytest.mark.parametrize(

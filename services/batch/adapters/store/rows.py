@@ -30,7 +30,7 @@ class Piece:
         number: From 0.
         offset_bytes, size_bytes: Place in the input file.
         first_line: Number of its first line, from 1.
-        lines: Number of lines.
+        lines: Number of lines, blank ones included.
     """
 
     batch_id: str
@@ -52,7 +52,7 @@ class Result:
 
     Attributes:
         batch_id: The batch.
-        line: From 1.
+        line: Its place in the input file, from 1.
         failed: Whether it goes to the error file.
         content: The line of the output or error file.
         usage: Its cost.

@@ -22,7 +22,7 @@ from cinquefoil.planner.v1.records import (
     WaitingShortage,
 )
 from services.kit.grouping import grouped, summed
-from services.kit.plurals import counted
+from services.kit.plurals import counted, moment
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot, staying
 from services.planner.core.fleet import serves
@@ -285,11 +285,8 @@ class WaitingWork:
             load = load_rps.get(model.name, 0.0)
             room_rps, room_j, _ = room_of(model, its, load)
             sizes = self.state.settings.batch_sizes
-            pools = {gpu.pool for gpu in parked}
-            replica = best_replica(model, pools, sizes, _UTILISATION)
-            if replica is None:
-                yield model.name, Offer(room_rps, room_j)
-            else:
+            best = partial(best_replica, model, batch_sizes=sizes, utilisation=_UTILISATION)
+            if replica := best({gpu.pool for gpu in parked}):
                 yield (
                     model.name,
                     Offer(
@@ -301,6 +298,9 @@ class WaitingWork:
                         usable_rps=replica.usable_rps,
                     ),
                 )
+            else:  # of its own it would be the same; none can be powered
+                own = best({gpu.pool for gpu in now.gpus})
+                yield model.name, Offer(room_rps, room_j, woken_j=own.request_j if own else 0.0)
 
     # ---- records -------------------------------------------------------------------------------
 
@@ -359,12 +359,12 @@ class WaitingWork:
 
 def shortage_text(each: Shortage, now: datetime) -> str:
     """Return what is late, and what would make it possible, as a sentence."""
-    due = f"{_instant(now, each.due_s):%Y-%m-%d %H:%M} UTC"
+    due = f"{moment(_instant(now, each.due_s), now)} UTC"
     late = f"{each.late:.0f} of {each.requests:.0f} requests due by {due} will be late"
     ways = []
     if each.possible_s is not None:
         by = _instant(now, each.possible_s)
-        ways.append(f"a window until {by:%Y-%m-%d %H:%M} UTC")
+        ways.append(f"a window until {moment(by, now)} UTC")
     if each.replicas:
         ways.append(f"{counted(each.replicas, 'replica')} more")
     fitting = max(each.requests - each.late, 0.0)

@@ -37,7 +37,7 @@ class Slot:
         room_j: Marginal energy of a request there, J.
         woken_rps: What all replicas could do that may be powered for waiting work, req/s.
         replica_rps: What one of them does when it is full, req/s.
-        woken_j: Marginal energy of a request there, J.
+        woken_j: Marginal energy of a request on a replica of its own, J.
         held: Whether only work that is due may run: less power is required.
     """
 

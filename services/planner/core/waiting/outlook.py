@@ -23,7 +23,8 @@ class Offer:
 
     Attributes:
         room_rps, room_j: Beside interactive requests in what runs.
-        woken_rps, woken_j: On parked GPUs, all of them.
+        woken_rps: On parked GPUs, all of them.
+        woken_j: On a replica of its own, whether a GPU is parked for it or not.
         replica_rps: On one of these.
         usable_rps: Load that a plan provides one of these for.
     """

@@ -15,6 +15,10 @@ KEPT_BACK = 0.9
 """Part of later room that deadlines may count on: forecasts of load err."""
 
 
+_MOMENT = 1 / 60
+"""Part of a slot below which nothing is powered faster: a minute of an hour."""
+
+
 class Backlog:
     """Work that is left, as it is answered.
 
@@ -71,6 +75,19 @@ class Backlog:
             if rest is None and due_s > slots[-1].end_s:
                 break  # due beyond what is looked at
             begun = 0.0 if rest is None else rest.all_rps * max(due_s - rest.start_s, 0.0)
-            time_s = min(max(due_s - first.start_s, first.length_s / 60), first.length_s)
-            rate_rps = max(rate_rps, (requests - KEPT_BACK * (later + begun)) / time_s)
+            rate_rps = max(
+                rate_rps, _needed_rps(first, requests - KEPT_BACK * (later + begun), due_s)
+            )
         return rate_rps
+
+
+def _needed_rps(slot: Slot, requests: float, due_s: float) -> float:
+    """Return the rate in a slot with which requests are answered by a time, req/s.
+
+    Room answers what is due in a moment in time; replicas that are powered for it would not.
+    """
+    left_s, moment_s = due_s - slot.start_s, slot.length_s * _MOMENT
+    rate_rps = requests / min(max(left_s, moment_s), slot.length_s)
+    if left_s >= moment_s or requests <= 0:
+        return rate_rps
+    return max(rate_rps, min(requests / max(left_s, NOTHING), slot.room_rps))

@@ -70,7 +70,7 @@ def _due(slot: Slot, must_rps: float, total: float, fill_due_s: float) -> Choice
     if short_rps > NOTHING and slot.replica_rps > 0:
         most = math.floor(slot.woken_rps / slot.replica_rps + NOTHING)
         replicas = min(math.ceil(short_rps / slot.replica_rps - NOTHING), most)
-        left_rps = max(total / slot.length_s - room_rps, 0.0)
+        left_rps = max(total / slot.length_s - room_rps, short_rps)
         woken_rps = min(replicas * slot.replica_rps, left_rps)
     if must_rps >= slot.room_rps:
         fill_due_s = math.inf

@@ -69,6 +69,7 @@ def test_ten_thousand_requests_of_noon_run_in_the_clean_night_within_24_hours() 
     assert release.done_by is not None
     assert release.done_by <= NOON + timedelta(hours=24)
     assert release.planned_gco2e == pytest.approx(0.1 * release.at_once_gco2e, rel=0.2)
+    assert release.own_pool_gco2e > release.at_once_gco2e  # no GPU is parked: known all the same
 
 
 def test_what_if_it_were_due_within_an_hour_it_runs_now() -> None:
