@@ -53,7 +53,7 @@ def families() -> dict[str, list[SimpleNamespace]]:
     """Return name, kind, labels, series and help of each service's metrics; "process": of all."""
     found: dict[str, list[SimpleNamespace]] = {"process": _registered(_PROCESS)}
     collectors = _collectors()
-    for service in ("carbon", "planner", "gpuagent", "router", "predictor", "batch"):
+    for service in ("carbon", "planner", "gpuagent", "router", "predictor", "batch", "observe"):
         own = _registered(_OF_SERVICE.get(service, ()))
         own += [_described(family) for family in collectors.get(service, ())]
         found[service] = sorted(own, key=lambda each: each.name)
@@ -86,6 +86,7 @@ def _collectors() -> dict[str, Iterator[Any]]:
     carbon = importlib.import_module("services.carbon.runtime.metrics")
     agent = importlib.import_module("services.gpuagent.metrics")
     observation = importlib.import_module("services.gpuagent.observation.metrics")
+    advice = importlib.import_module("services.cli.observe.metrics")
     router = importlib.import_module("services.router.adapters.prometheus")
     predictor = importlib.import_module("services.predictor.adapters.prometheus")
     batch = importlib.import_module("services.batch.adapters.prometheus")
@@ -112,6 +113,7 @@ def _collectors() -> dict[str, Iterator[Any]]:
         "router": router.RouterCollector({}, clock, dict).collect(),
         "predictor": predictor.PredictorCollector(nothing, nothing).collect(),
         "batch": batch.BatchCollector(list, dict).collect(),
+        "observe": iter(advice.AdviceCollector().collect()),
     }
 
 

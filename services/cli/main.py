@@ -94,6 +94,7 @@ def options(
 app.command("demo")(deployment.demo)
 app.command("init")(deployment.init)
 app.command("observe")(observe.observe)
+app.command("advise")(observe.advise)
 app.command("up")(deployment.up)
 app.command("status")(deployment.status)
 app.command("history")(deployment.history)

@@ -21,7 +21,9 @@ from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.energy.wall_power import WallPower
 from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.node_place import NodePlace
+from services.gpuagent.observation.history import History
 from services.gpuagent.observation.observer import DISCOVER_S, Observer
+from services.gpuagent.observation.recorder import Recorder
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.planner_link.uplink import ReportOutbox, Uplink
 from services.gpuagent.power_cap.loop import PowerCap
@@ -236,11 +238,15 @@ class Agent:
 
     async def _observe(self, observer: Observer) -> None:
         """Observe what others run; GPUs that do not answer now are looked for again."""
+        history = History(self.place.folder / "observations.db")
+        recorder = Recorder(observer, history, self.node.clock)
         while True:
             try:
                 await observer.start()
-                await observer.run()
-            except ServiceError:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(recorder.run(), name="agent.records")
+                    await observer.run()
+            except* ServiceError:
                 await self.node.clock.sleep(DISCOVER_S)
 
     async def _look(self) -> None:

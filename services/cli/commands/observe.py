@@ -10,7 +10,7 @@ from services.cli.commands.options import DEPLOYMENT, Config, Json
 
 async def observe(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     minutes: Annotated[
-        float, typer.Option(min=0.05, max=4320, help="Time to observe; ctrl-c reports at once.")
+        float, typer.Option(min=0.05, max=86400, help="Time to observe; ctrl-c reports at once.")
     ] = 10.0,
     zone: Annotated[
         str,
@@ -37,6 +37,19 @@ async def observe(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     every: Annotated[
         float, typer.Option(min=0, help="Minutes between two reports in --report; 0: one, last.")
     ] = 0.0,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of observations, for `cinquefoil advise`: five weeks, by five minutes.",
+            dir_okay=False,
+        ),
+    ] = None,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve metrics of plans in shadow there; needs --store."
+        ),
+    ] = "",
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
@@ -51,6 +64,8 @@ async def observe(  # noqa: PLR0913, PLR0917 - a command's options are its argum
 
     if every and report is None:
         raise typer.BadParameter("needs --report", param_hint="--every")
+    if metrics and store is None:
+        raise typer.BadParameter("needs --store", param_hint="--metrics")
     if zone and intensity is not None:
         raise typer.BadParameter("give one of --zone and --intensity", param_hint="--intensity")
     await work(
@@ -61,7 +76,41 @@ async def observe(  # noqa: PLR0913, PLR0917 - a command's options are its argum
             servers=tuple(server or ()),
             config=config,
             every_s=60 * every,
+            store=store,
+            metrics=metrics,
             out=report,
             as_json=json,
         )
     )
+
+
+def advise(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    store: Annotated[
+        Path,
+        typer.Argument(
+            help="File of observations: of `observe --store`, or an agent's "
+            "STATE_DIR/NODE/observations.db.",
+            dir_okay=False,
+        ),
+    ],
+    days: Annotated[int, typer.Option(min=1, max=35, help="Newest days.")] = 7,
+    intensity: Annotated[
+        float | None,
+        typer.Option(min=0, max=5000, help="Carbon intensity where none was recorded, gCO2e/kWh."),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Plan again for days that have a result.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for advice.html and advice.json.", file_okay=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Report, day by day, what plans would have saved with servers that Cinquefoil only observes.
+
+    Profiles are learnt from the servers' own metrics and the GPUs' meters; the planner then decides
+    for the recorded load in virtual time. Nothing is changed. A day takes up to a minute.
+    """
+    from services.cli.observe.days import report as work
+
+    work(store, days, intensity=intensity, again=again, out=report, as_json=json)

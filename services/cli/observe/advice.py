@@ -226,8 +226,8 @@ def _variant(figures: Figures, server: ServerFigures) -> tuple[float, float] | s
     if len(server.gpus) != 1:
         return "it runs on several GPUs"
     gpu = next(each for each in figures.gpus if each.index == server.gpus[0])
-    shape = _shape(figures.models[gpu.uuid])
-    bits = _bits(server.model)
+    shape = shape_of(figures.models[gpu.uuid])
+    bits = bits_of(server.model)
     answers = max(round(server.mean_running), 1)
     per_token = _profile_j_per_token(parameters_b, server, shape, answers)
     modelled = per_token(bits / 8)
@@ -270,7 +270,8 @@ def _profile_j_per_token(
     return energy
 
 
-def _shape(model: GpuModel) -> SliceShape:
+def shape_of(model: GpuModel) -> SliceShape:
+    """Return a whole GPU as profiles need it."""
     return SliceShape(
         gpu=model.name,
         profile=WHOLE,
@@ -294,7 +295,8 @@ def parameters_of(name: str) -> float | None:
     return parameters_b if 0 < parameters_b < 10_000 else None
 
 
-def _bits(name: str) -> int:
+def bits_of(name: str) -> int:
+    """Return the bits of a parameter that a model's name says; 16: it says none."""
     if _FOUR_BITS.search(name):
         return 4
     return 8 if _EIGHT_BITS.search(name) else 16

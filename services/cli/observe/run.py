@@ -18,20 +18,29 @@ from rich.text import Text
 from services.cli.console import quantities
 from services.cli.observe import page
 from services.cli.observe.advice import Step, advise
+from services.cli.observe.days import advised
 from services.cli.observe.figures import Figures, collect
 from services.cli.observe.intensity import Electricity, electricity
+from services.cli.observe.metrics import AdviceCollector
 from services.cli.observe.render import render
 from services.cli.observe.scenario import scenario
 from services.console.documents import as_text
 from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
+from services.gpuagent.observation.history import MAX_DAYS, History
 from services.gpuagent.observation.observer import Observer
+from services.gpuagent.observation.recorder import Recorder
 from services.gpuagent.observation.scraping import checked_url
-from services.kit.errors import Unavailable
+from services.kit.clock import RealClock
+from services.kit.errors import ServiceError, Unavailable
+from services.kit.process import metrics
+from services.kit.telemetry import logs
 
 _READ_ONLY: Final = Permissions(granted=False, setting="observe only reads")
 _SHOWN_S: Final = 5.0
+_ADVISED_S: Final = 600.0
+_log = logs.get("observe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,8 @@ class Options:
         config: Deployment file that may have the zone.
         every_s: Time between two reports in `out`, each of all that was observed, s; 0: one at
             the end.
+        store: File of observations, to which records are added; None: nothing is stored.
+        metrics: "host:port" of metrics of plans in shadow, day by day; "": none.
         out: Folder of report.html and report.json; None: none are written.
         as_json: Print JSON instead of tables.
     """
@@ -55,6 +66,8 @@ class Options:
     servers: tuple[str, ...] = ()
     config: Path = Path("cinquefoil.yaml")
     every_s: float = 0.0
+    store: Path | None = None
+    metrics: str = ""
     out: Path | None = None
     as_json: bool = False
 
@@ -72,6 +85,7 @@ async def observe(options: Options) -> Figures:
     async with (
         electricity(options.zone, options.intensity, options.config) as grid,
         DeviceThread(NvmlGpus(permissions=_READ_ONLY)) as device,
+        metrics.exposed(options.metrics, [days := AdviceCollector()], service="observe"),
     ):
         observer = Observer(device, grid.now, servers=servers)
         await observer.start()
@@ -92,14 +106,27 @@ async def observe(options: Options) -> Figures:
                 figures = seen()
                 await asyncio.to_thread(_write, figures, advise(figures, _day_ahead(grid)), out)
 
-        repeated = again(options.out) if options.out and options.every_s else None
-        await _observe_for(options.seconds, observer, console, seen, repeated)
+        also = [again(options.out)] if options.out and options.every_s else []
+        if options.store is not None:
+            history = History(options.store)
+            also += [Recorder(observer, history, RealClock()).run(), _advise(history, days)]
+        await _observe_for(options.seconds, observer, console, seen, also)
         for gpu in observer.gpus.values():
             gpu.ledger.settle()
         figures = seen()
         steps = advise(figures, _day_ahead(grid))
     _report(figures, steps, options, console)
     return figures
+
+
+async def _advise(history: History, collector: AdviceCollector) -> None:
+    """Plan in shadow for each day that has ended, until cancelled."""
+    while True:
+        try:
+            collector.days = await asyncio.to_thread(advised, history, MAX_DAYS)
+        except ServiceError as error:  # nothing is stored yet, or the disk is full
+            _log.debug("not planned in shadow", error=error.message)
+        await asyncio.sleep(_ADVISED_S)
 
 
 def _day_ahead(grid: Electricity) -> Sequence[float]:
@@ -111,15 +138,15 @@ async def _observe_for(
     observer: Observer,
     console: Console,
     seen: Callable[[], Figures],
-    repeated: Coroutine[Any, Any, None] | None,
+    also: Sequence[Coroutine[Any, Any, None]],
 ) -> None:
     """Observe for a time, or until cancelled; show what was seen on a terminal."""
     until_s = time.monotonic() + seconds
     try:
         async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
             tasks.create_task(observer.run(), name="observe")
-            if repeated is not None:
-                tasks.create_task(repeated, name="observe.reports")
+            for each in also:
+                tasks.create_task(each)
             if console.is_terminal:
                 tasks.create_task(_show(console, seen, until_s), name="observe.show")
     except TimeoutError:

@@ -9,7 +9,7 @@ from services.cli.observe.figures import Figures, ServerFigures
 from services.kit.hardware import gpu_types
 
 _LENGTH_S: Final = 1800.0
-_ROOM: Final = 1.2
+ROOM: Final = 1.2
 """Objective over the observed 95th percentile: what is there now is kept."""
 
 _LATENCY_S: Final = 60.0
@@ -48,7 +48,7 @@ def _models(figures: Figures) -> Iterator[tuple[str, dict[str, Any]]]:
         counts = (each.requests, each.prompt_tokens, each.answer_tokens)
         if parameters_b is None or not each.rate_rps or not all(counts):
             continue
-        yield _name(each.model), _model(each, parameters_b)
+        yield model_name(each.model), _model(each, parameters_b)
 
 
 def _model(each: ServerFigures, parameters_b: float) -> dict[str, Any]:
@@ -69,8 +69,9 @@ def _model(each: ServerFigures, parameters_b: float) -> dict[str, Any]:
 
 
 def _objective(seen_s: float | None) -> float | None:
-    return _ROOM * seen_s if seen_s else None
+    return ROOM * seen_s if seen_s else None
 
 
-def _name(model: str) -> str:
+def model_name(model: str) -> str:
+    """Return a name of the deployment file for a model."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:60] or "model"

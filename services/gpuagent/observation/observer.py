@@ -63,14 +63,21 @@ class ObservedServer:
     workload: str
     accounts: dict[str, ServerAccount] = field(default_factory=dict)
 
-    def add(self, now_s: float, page: Page) -> None:
-        """Count what came since its last page."""
+    def add(self, now_s: float, page: Page, active_j: float | None = None) -> None:
+        """Count what came since its last page.
+
+        Args:
+            now_s: Monotonic time of the page, s.
+            page: The page.
+            active_j: Active energy of its workload so far, J; None: not known.
+        """
+        own_j = active_j if len(page.figures) == 1 else None
         for each in page.figures:
             if each.model in self.accounts or len(self.accounts) < MAX_ACCOUNTS:
                 account = self.accounts.setdefault(
                     each.model, ServerAccount(each.server, each.model)
                 )
-                account.add(now_s, each)
+                account.add(now_s, each, own_j)
 
 
 @dataclass(slots=True)
@@ -271,4 +278,13 @@ class Observer:
         for server in list(self.servers.values()):
             page = await read_page(session, server.url)
             if page is not None:
-                server.add(self._monotonic(), page)
+                server.add(self._monotonic(), page, self.active_j(server))
+
+    def active_j(self, server: ObservedServer) -> float | None:
+        """Return the active energy of a server's workload so far, J; None: it is not its own."""
+        others = sum(each.workload == server.workload for each in self.servers.values())
+        ledgers = [gpu.ledger for gpu in self.gpus.values()]
+        held = [
+            each.workloads[server.workload] for each in ledgers if server.workload in each.workloads
+        ]
+        return sum(each.active_j for each in held) if held and others == 1 else None

@@ -28,6 +28,8 @@ class ServerKind:
         prefix: With which all its metrics begin.
         model_label: Label that names the model; "": none does.
         requests, prompt_tokens, answer_tokens: Counters.
+        items, batches, computed_us: Counters of a server that answers in batches: items of all
+            requests, batches, and the batches' times summed over requests, us.
         running, waiting: Gauges.
         first_token, token, latency: Histograms of times, s.
     """
@@ -38,6 +40,9 @@ class ServerKind:
     requests: tuple[str, ...] = ()
     prompt_tokens: tuple[str, ...] = ()
     answer_tokens: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+    batches: tuple[str, ...] = ()
+    computed_us: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     first_token: tuple[str, ...] = ()
@@ -98,6 +103,9 @@ KINDS: Final = (
         prefix="nv_inference_",
         model_label="model",
         requests=("nv_inference_request_success",),
+        items=("nv_inference_count",),
+        batches=("nv_inference_exec_count",),
+        computed_us=("nv_inference_compute_infer_duration_us",),
         waiting=("nv_inference_pending_request_count",),
     ),
     ServerKind(
@@ -116,7 +124,10 @@ KINDS: Final = (
     ),
 )
 PREFIXES: Final = tuple(kind.prefix for kind in KINDS)
-_COUNTERS: Final = ("requests", "prompt_tokens", "answer_tokens", "running", "waiting")
+_COUNTERS: Final = (
+    *("requests", "prompt_tokens", "answer_tokens", "items", "batches", "computed_us"),
+    *("running", "waiting"),
+)
 _TIMES: Final = ("first_token", "token", "latency")
 
 
@@ -171,7 +182,8 @@ class ServerFigures:
     Attributes:
         server: Kind of the server.
         model: The model's name; "": the page does not say.
-        requests, prompt_tokens, answer_tokens: Counters since the server began.
+        requests, prompt_tokens, answer_tokens, items, batches, computed_us: Counters since the
+            server began; see `ServerKind`.
         running, waiting: Requests now.
         first_token, token, latency: Times since the server began.
     """
@@ -181,6 +193,9 @@ class ServerFigures:
     requests: float | None = None
     prompt_tokens: float | None = None
     answer_tokens: float | None = None
+    items: float | None = None
+    batches: float | None = None
+    computed_us: float | None = None
     running: float | None = None
     waiting: float | None = None
     first_token: Histogram | None = None
