@@ -55,6 +55,9 @@ _SAMPLING: Final = {
 }
 """Requests that are simulated one by one: a day in well under a minute of processor time."""
 
+_REPORT_S: Final = 10.0
+"""Time between two reports of the load to the planner, s: of all, they take most of the time."""
+
 _CLOCKS: Final = [1.0, 0.9, 0.8, 0.7, 0.6]
 _BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -301,6 +304,7 @@ class _Day:
                     "batch_sizes": [size for size in _BATCHES if size <= max(largest, 1)],
                     "max_processes": 1,
                 },
+                "router": {"report_interval_s": _REPORT_S},
             },
             "load": loads,
             "sampling": _SAMPLING,

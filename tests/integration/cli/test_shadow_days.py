@@ -15,11 +15,20 @@ from services.cli.observe import days
 from services.cli.observe.learned import learnt, together
 from services.cli.observe.metrics import AdviceCollector
 from services.cli.observe.shadow import Shadow, shadow
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.observation import history as stored
+from services.gpuagent.observation.core.ledger import GpuLedger, Observation
 from services.gpuagent.observation.core.record import STEP_S, Record
+from services.gpuagent.observation.core.servers import ServerFigures
 from services.gpuagent.observation.history import History
+from services.gpuagent.observation.observer import ObservedGpu, ObservedServer, Observer
+from services.gpuagent.observation.process_readings import ProcessReader
+from services.gpuagent.observation.recorder import Recorder
+from services.gpuagent.observation.scraping import Page
 from services.kit.errors import FailedPrecondition, NotFound
+from services.kit.hardware import gpu_types
 from tests.support.observed_day import START, Law, day
+from tests.support.virtual_clock import VirtualClock
 
 LAW = Law()
 
@@ -134,3 +143,36 @@ def test_metrics_sum_the_days_of_which_a_saving_is_known() -> None:
     assert "cinquefoil_advised_metered_joules 1000.0" in text
     assert "cinquefoil_advised_saved_gco2e 5.0" in text
     assert "cinquefoil_advised_days_total 2.0" in text
+
+
+async def test_a_recorder_stores_what_came_since_the_record_before(tmp_path: Path) -> None:
+    """Amounts are steps of running totals; what was seen before the first record is in none."""
+    clock = VirtualClock(START)
+    observer = Observer(None, lambda: 300.0)  # type: ignore[arg-type]  # nothing is read here
+    model = gpu_types.load("h100-80gb")
+    info = GpuInfo("GPU-0", 0, model, mig_enabled=False, slices=(), clock_mhz=model.max_clock_mhz)
+    ledger = GpuLedger(model.idle_power_w, model.context_power_w, model.max_power_w)
+    observer.gpus["GPU-0"] = ObservedGpu(info, ledger, ProcessReader("GPU-0"))
+    server = observer.servers["u"] = ObservedServer("u", "pod:1")
+    recorder = Recorder(observer, History(tmp_path / "observations.db"), clock)
+
+    def seen(now_s: float, energy_j: float, requests: float) -> None:
+        ledger.observe(
+            Observation(now_s, energy_j, {"pod:1": 1.0}, {"pod:1": 2**30}, gco2e_per_kwh=300.0)
+        )
+        page = Page(
+            "u", (ServerFigures("vLLM", "m", requests, 10 * requests, 100 * requests, running=2),)
+        )
+        server.add(now_s, page, observer.active_j(server))
+
+    seen(0.0, 0.0, 0.0)
+    seen(10.0, 2000.0, 5.0)
+    recorder.record(0)
+    seen(20.0, 5000.0, 12.0)
+    found = recorder.record(STEP_S)
+    assert (found.gpus[0].energy_j, found.gpus[0].observed_s) == (3000.0, 10.0)
+    assert (found.servers[0].requests, found.servers[0].answer_tokens) == (7.0, 700.0)
+    assert found.servers[0].gpus == ("GPU-0",)
+    assert found.servers[0].steps.times.windows == 1
+    assert Record.of(STEP_S, json.loads(json.dumps(found.document()))) == found
+    assert recorder.record(2 * STEP_S) == Record(2 * STEP_S)
