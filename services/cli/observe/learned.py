@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from services.cli.observe.advice import bits_of, parameters_of, shape_of
 from services.gpuagent.observation.core.record import ServerRecord
+from services.gpuagent.observation.core.server_account import together as added
 from services.gpuagent.observation.core.servers import Histogram
 from services.gpuagent.observation.core.steps import Fit, fit
 from services.kit.hardware import gpu_types
@@ -112,7 +113,7 @@ def together(records: Iterable[ServerRecord]) -> ServerRecord:
             one, more = getattr(found, name), getattr(each, name)
             amounts[name] = one if more is None else more if one is None else one + more
         times = {
-            name: _added(found.times.get(name, Histogram()), each.times.get(name, Histogram()))
+            name: added(found.times.get(name, Histogram()), each.times.get(name, Histogram()))
             for name in {*found.times, *each.times}
         }
         found = replace(
@@ -168,11 +169,3 @@ def _prior(total: ServerRecord, gpu: str) -> tuple[list[float], list[float]]:
         [max(one.latency_s / tokens - item_s, 0.0), max(item_s, 0.0), 0.0],
         [max(one.energy_j / tokens - item_j, 0.0), max(item_j, 0.0), 0.0],
     )
-
-
-def _added(one: Histogram, other: Histogram) -> Histogram:
-    buckets = {
-        bound: one.buckets.get(bound, 0.0) + other.buckets.get(bound, 0.0)
-        for bound in {*one.buckets, *other.buckets}
-    }
-    return Histogram(one.count + other.count, one.total_s + other.total_s, buckets)
