@@ -28,6 +28,7 @@ from services.gpuagent.observation.core.record import (
     ServerRecord,
     stretches,
 )
+from services.kit.config.loader import ConfigError
 from services.kit.errors import ServiceError
 from services.kit.hardware import gpu_types
 from services.kit.units import J_PER_KWH
@@ -164,8 +165,8 @@ def shadow(day: date, records: Sequence[Record], intensity: float | None = None)
     )
     try:
         return planned.simulated(result)
-    except ServiceError as error:
-        return _with(result, reasons=(*reasons, error.message))
+    except (ServiceError, ConfigError) as error:
+        return _with(result, reasons=(*reasons, f"no plan: {error}"))
 
 
 def _with(result: Shadow, **changes: Any) -> Shadow:
@@ -354,15 +355,20 @@ class _Day:
 
     @staticmethod
     def _objectives(each: Served) -> Iterator[tuple[str, float]]:
-        """Yield what was seen with a fifth of room; by the profile where it was not."""
+        """Yield what was seen with a fifth of room; by the profile where it was not.
+
+        A whole answer may take twice as long as one that never waits: its tokens say how fast it
+        must be, and plans keep half of the objective for waiting.
+        """
         seen = {name: times.quantile(0.95) for name, times in each.total.times.items()}
         items = max(each.total.peak_running, each.mean_items, 1.0)
         steps = (each.total.answer_tokens or 1.0) / (each.total.requests or 1.0)
         whole_s = max(steps, 1.0) * each.step_s(items)
-        yield "latency_s", ROOM * (seen.get("latency") or 2 * whole_s)
-        for name, quantity in (("ttft_s", "first_token"), ("tpot_s", "token")):
-            if each.has_tokens and (value := seen.get(quantity)):
-                yield name, ROOM * value
+        yield "latency_s", ROOM * max(seen.get("latency") or 0.0, 2 * whole_s)
+        if each.has_tokens:
+            yield "tpot_s", ROOM * (seen.get("token") or each.step_s(items))
+            if first_s := seen.get("first_token"):
+                yield "ttft_s", ROOM * first_s
 
 
 def _write(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
