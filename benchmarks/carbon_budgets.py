@@ -25,7 +25,8 @@ from services.kit.config import CarbonBudget, Objective
 from services.planner.core.accuracy_mean.control import AccuracyControl
 from services.planner.core.accuracy_mean.frontier import Frontier, frontier
 from services.planner.core.accuracy_mean.ledger import AccuracyLedger, GridHour
-from services.planner.core.carbon_budget.control import CarbonBudgetControl, SeenHours, bounds
+from services.planner.core.carbon_budget.control import CarbonBudgetControl, bounds
+from services.planner.core.carbon_budget.seen_hours import SeenHours
 from services.planner.core.model import Pool
 from services.planner.core.strategies.exact import exact
 

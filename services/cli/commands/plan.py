@@ -106,6 +106,14 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         float | None,
         typer.Option(help="Least cost, with a point of accuracy in 1,000 requests worth it, EUR."),
     ] = None,
+    carbon_budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KG/PERIOD",
+            help="Carbon budgets in the place of the file's, such as 40/month or "
+            "2/day:MODEL,MODEL; repeatable.",
+        ),
+    ] = None,
     strategy: Annotated[str, typer.Option(help="See `plan strategies`.")] = "",
     objective: Annotated[
         Literal["clover", "fewest-gpus", "infadapter"] | None,
@@ -129,7 +137,7 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     """Show the plan for present or other circumstances, and why. Changes nothing without --apply.
 
     Options that are not given keep their present values. The plan can be applied for 10 minutes,
-    unless demand, intensity or GPUs were given.
+    unless demand, intensity, prices, carbon budgets or GPUs were given.
 
     For example:
 
@@ -143,6 +151,7 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     from cinquefoil.planner.v1.planner_pb2 import WhatIf
     from services.cli.plan.show import dry_run as work
     from services.cli.plan.what_if import added_gpus, cost, numbers, within
+    from services.cli.plan.what_if import carbon_budget as budget
 
     what_if = WhatIf(
         demand_rps=numbers("--demand", "MODEL=RPS", demand),
@@ -156,6 +165,7 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         added_gpus=map(added_gpus, add_gpus or ()),
         energy_price_eur_per_kwh=numbers("--price", "ZONE=EUR", price),
         cost=cost(carbon_price, accuracy_value),
+        carbon_budgets=map(budget, carbon_budget or ()),
     )
     if waiting_within is not None:
         what_if.waiting_within.FromTimedelta(within("--waiting-within", waiting_within))

@@ -57,6 +57,24 @@ def cost(
     )
 
 
+def carbon_budget(text: str) -> planner_pb2.CarbonBudget:
+    """Return "KG/PERIOD" or "KG/PERIOD:MODEL,MODEL" as a message.
+
+    Raises:
+        InvalidArgument: It is not.
+    """
+    size, _, models = text.partition(":")
+    kg, _, per = size.partition("/")
+    try:
+        return planner_pb2.CarbonBudget(
+            kg=float(kg), per=per, models=filter(None, models.split(","))
+        )
+    except ValueError as error:
+        option = "--carbon-budget"
+        why = f"must be KG/PERIOD or KG/PERIOD:MODEL,MODEL, got {text[:80]!r}"
+        raise InvalidArgument(f"{option}: {why}", field=option) from error
+
+
 def added_gpus(text: str) -> planner_pb2.AddedGpus:
     """Return "TYPE:NODE:COUNT" as a message.
 

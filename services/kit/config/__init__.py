@@ -67,6 +67,7 @@ from services.kit.config.planning import (
     Planner,
     Strategy,
     Triggers,
+    budget_problems,
 )
 from services.kit.config.predictor import Predictor, PromptCache
 from services.kit.config.regions import PeerRegion, Regions
@@ -394,6 +395,7 @@ class Deployment(Section):
         yield from self._missing_zones()
         yield from site_problems(self.sites, self.nodes, others_join=self.join is not None)
         yield from grid_problems(self.grid, self.sites, self.carbon.zones)
+        yield from budget_problems(self.planner.carbon_budgets, self.models, self.sites)
         if self.grid.mqtt and self.mqtt is None:
             yield "grid.mqtt: needs mqtt.broker, where events are published"
         yield from self._servers_without_picker()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
@@ -20,7 +20,7 @@ from services.kit.config.section import (
     Positive,
     Section,
 )
-from services.kit.segment import MOST_BATCH
+from services.kit.segment import MOST_BATCH, some_of
 
 
 class Embodied(Section):
@@ -126,20 +126,46 @@ class AccuracyMean(Section):
 _USUAL_EUR_PER_KWH: Final = 0.2
 
 
+MAX_BUDGETS: Final = 8
+
+
 class CarbonBudget(Section):
-    """Emissions of the fleet in each period, kept with the best accuracy (docs/carbon-budgets.md).
+    """Emissions in each period, kept with the best accuracy (docs/carbon-budgets.md).
+
+    Of the fleet, or of what `models` or `sites` say.
 
     Attributes:
-        kg: Operational carbon of all GPUs in a period, PUE included, kgCO2e.
+        kg: Operational carbon of GPUs in a period, PUE included, kgCO2e.
         per: Period of the calendar, UTC; weeks begin on Monday.
         at_end: Where it is used up before: "smallest": only the least accurate plans run, above
             `accuracy_floor`; "hold_waiting": also, requests that can wait do; "exceed": plans go on
             at the budget's even rate. All are a condition.
+        models: Models whose requests count, with their share of what GPUs draw without work; their
+            accuracy alone gives way.
+        sites: Sites whose GPUs count.
     """
 
     kg: Annotated[float, Field(gt=0, le=1e9)]
     per: Literal["day", "week", "month", "year"]
     at_end: Literal["smallest", "hold_waiting", "exceed"] = "smallest"
+    models: Annotated[tuple[str, ...], Field(max_length=256)] = ()
+    sites: Annotated[tuple[str, ...], Field(max_length=256)] = ()
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        if self.models and self.sites:
+            yield "sites: a budget is of models or of sites; make two of it"
+
+
+def budget_problems(
+    budgets: Sequence[CarbonBudget], models: Collection[str], sites: Collection[str]
+) -> Iterator[str]:
+    """Yield names of carbon budgets that the deployment lacks, as "key: sentence"."""
+    for n, each in enumerate(budgets):
+        for what, named, known in (("models", each.models, models), ("sites", each.sites, sites)):
+            for name in [name for name in named if name not in known]:
+                there = f"{name!r}; there is {some_of(known) if known else 'none'}"
+                yield f"planner.carbon_budgets.{n}.{what}: no {what[:-1]} {there}"
 
 
 class Objective(Section):
@@ -347,7 +373,8 @@ class Planner(Endpoint):
             when that ends or hangs (docs/high-availability.md). Else it ends with an error.
         strategy: Name of the strategy; `cinquefoil plan strategies` explains them.
         objective: What a good plan is, and what it must keep.
-        carbon_budgets: Emissions of the fleet in a period, kept with the best accuracy.
+        carbon_budgets: Emissions of the fleet, models or sites in a period, kept with the best
+            accuracy.
         triggers: When the planner plans again.
         online: Online search, for unknown or stale profiles.
         horizon: Receding horizon of a plan.
@@ -378,7 +405,7 @@ class Planner(Endpoint):
     horizon: Horizon = Horizon()
     load_forecast: LoadForecast = LoadForecast()
     objective: Objective = Objective()
-    carbon_budgets: Annotated[tuple[CarbonBudget, ...], Field(max_length=8)] = ()
+    carbon_budgets: Annotated[tuple[CarbonBudget, ...], Field(max_length=MAX_BUDGETS)] = ()
     triggers: Triggers = Triggers()
     batch_sizes: Annotated[tuple[BatchSize, ...], Field(min_length=1)] = (1, 2, 4, 8, 16, 32)
     max_processes: Annotated[int, Field(ge=1, le=8)] = 3

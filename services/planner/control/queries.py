@@ -33,7 +33,7 @@ from services.planner.core.explain.explain import DecidedPlan, explain, outline
 from services.planner.core.explain.explanation import diff
 from services.planner.core.model import Model
 from services.planner.core.triggers import Observation
-from services.planner.core.what_if import alter, of_another_world
+from services.planner.core.what_if import alter, of_another_world, wished_budgets
 
 BRIEF_S: Final = 1.0
 """Longest search of a strategy while a person waits, s."""
@@ -75,20 +75,27 @@ class Queries:
             InvalidArgument: A change is out of range, or names what does not exist.
             FailedPrecondition: Nothing can be decided yet.
         """
-        basis, nodes = self._basis(), self._state.fleet.settings
-        answer = await self._answer(
-            lambda now: alter(now, changes, nodes, self._state.accuracy_price_of), brief=brief
-        )
+        basis = self._basis()
+        answer = await self._answer(partial(self._altered, changes=changes), brief=brief)
         within = changes.waiting_within or None
         if within is not None and not timedelta(minutes=1) <= within <= timedelta(days=7):
             raise InvalidArgument.at("waiting_within", f"must be 1 min..7 d, got {within}")
         planning = self._reconciler.cycle.planning
-        now = alter(planning.snapshot(), changes, nodes, self._state.accuracy_price_of)
+        now = self._altered(planning.snapshot(), changes)
         released = self._waiting.what_if(now, None if within is None else within.total_seconds())
         answer = replace(answer, releases=released)
         if of_another_world(changes):
             return answer
         return replace(answer, proposal_id=self._dry_runs.keep(answer.plan, basis))
+
+    def _altered(self, now: Snapshot, changes: WhatIf) -> Snapshot:
+        """Return a snapshot under other circumstances."""
+        state = self._state
+        found = alter(now, changes, state.fleet.settings, state.accuracy_price_of)
+        if not changes.carbon_budgets:
+            return found
+        models = {model.name for model in now.models}
+        return state.budgeted(found, wished_budgets(changes, models, state.fleet.sites))
 
     async def sweep(
         self, changes: WhatIf, carbon_weights: Sequence[float]
@@ -106,15 +113,9 @@ class Queries:
             raise InvalidArgument.at(
                 "carbon_weights", f"must be 1..{MAX_WEIGHTS} of them, got {len(carbon_weights)}"
             )
-        nodes = self._state.fleet.settings
         for weight in carbon_weights:
-            circumstances = replace(changes, carbon_weight=weight)
-            wished = partial(
-                alter,
-                changes=circumstances,
-                nodes=nodes,
-                price_of=self._state.accuracy_price_of,
-            )
+            circumstances = replace(changes, carbon_weight=weight, carbon_budgets=())
+            wished = partial(self._altered, changes=circumstances)
             draft = await self._reconciler.propose(wished, BRIEF_S)
             yield weight, draft.plan.prediction
 

@@ -25,11 +25,15 @@ class SitePower:
     Args:
         state: The cluster.
         agents: Their sessions have the meters, and take the shares.
-        hold: Called after each look with whether waiting work is to pause.
+        hold: Called after each look with whether all waiting work is to pause, and else which
+            models' is.
     """
 
     def __init__(
-        self, state: ClusterState, agents: AgentSessions, hold: Callable[[bool], None]
+        self,
+        state: ClusterState,
+        agents: AgentSessions,
+        hold: Callable[[bool, frozenset[str]], None],
     ) -> None:
         self._state, self._agents, self._hold = state, agents, hold
 
@@ -56,7 +60,8 @@ class SitePower:
         for site in state.power.meters.keys() - in_force.keys():
             del state.power.meters[site]
         holds = any(meter.holds for meter in state.power.meters.values())
-        self._hold(holds or state.carbon.holds_waiting(now))
+        carbon = state.carbon
+        self._hold(holds or carbon.holds_waiting(now), carbon.held_models(now))
 
     def conditions(self) -> Iterator[Condition]:
         """Yield the budgets that cannot be reached, also those of later."""

@@ -54,13 +54,11 @@ class WaitingReleases:
         self.work.report(models, reporter, max(self.batch_services, 1))
         self._reported.set()
 
-    def hold(self, held: bool) -> None:  # an event's only fact
-        """Pause all waiting work for a power budget, or let it go on."""
-        if held != self.work.held:
-            self.work.held = held
-            _log.info(
-                "waiting work is held for a power budget" if held else "waiting work continues"
-            )
+    def hold(self, held: bool, models: frozenset[str]) -> None:  # an event's only facts
+        """Pause all waiting work for a power or carbon budget, or that of some models."""
+        if (held, models) != (self.work.held, self.work.held_models):
+            self.work.held, self.work.held_models = held, models
+            _log.info("waiting work is held for a budget", all=held, models=sorted(models))
             self._reported.set()
 
     async def keep(self) -> None:

@@ -4,14 +4,15 @@ Pure: a proposal is made from a copy of the current state; nothing is stored or 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 
 from pydantic import ValidationError
 
 from cinquefoil.planner.v1.records import AddedGpus, WhatIf
 from services.kit import config
-from services.kit.config import Objective
+from services.kit.config import CarbonBudget, Objective
+from services.kit.config.planning import MAX_BUDGETS, budget_problems
 from services.kit.errors import InvalidArgument
 from services.kit.segment import some_of
 from services.planner.core.decide import Snapshot, check_strategy
@@ -90,6 +91,46 @@ def alter(
     )
 
 
+def wished_budgets(
+    changes: WhatIf, models: Collection[str], sites: Collection[str]
+) -> tuple[CarbonBudget, ...]:
+    """Return the carbon budgets of a what-if.
+
+    Args:
+        changes: The what-if.
+        models: Names of the models.
+        sites: Names of the sites.
+
+    Raises:
+        InvalidArgument: A budget is out of range or names what does not exist, or there are others
+            wishes that say what accuracy is worth.
+    """
+    given = changes.carbon_budgets
+    for name in ("carbon_weight", "accuracy_mean", "cost", "goals"):
+        if getattr(changes, name) is not None:
+            raise _wrong("carbon_budgets", f"{name} says what accuracy is worth already; omit one")
+    if len(given) > MAX_BUDGETS:
+        raise _wrong("carbon_budgets", f"must be at most {MAX_BUDGETS}, got {len(given)}")
+    found = []
+    for n, each in enumerate(given):
+        fields = {"kg": each.kg, "per": each.per, "models": each.models, "sites": each.sites}
+        try:
+            found.append(CarbonBudget.model_validate(fields))
+        except ValidationError as error:
+            where, why = _first(error)
+            raise _wrong(".".join((f"carbon_budgets[{n}]", *where)), why) from error
+    for problem in budget_problems(found, models, sites):
+        raise _wrong("carbon_budgets", problem.partition(": ")[2])
+    return tuple(found)
+
+
+def _first(error: ValidationError) -> tuple[tuple[str, ...], str]:
+    """Return the path and the message of the first problem."""
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    return tuple(map(str, first["loc"])), f"{message}, got {first['input']!r}"
+
+
 def revised(objective: Objective, changes: WhatIf) -> Objective:
     """Return `objective` with the wishes of a what-if.
 
@@ -119,10 +160,8 @@ def revised(objective: Objective, changes: WhatIf) -> Objective:
         kept = objective.model_dump(exclude_unset=True)
         return Objective.model_validate({**kept, **given, **cost, "accuracy_mean": mean})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = first["msg"].removeprefix("Value error, ")
-        where = ".".join(("what_if", *map(str, first["loc"])))
-        raise InvalidArgument.at(where, f"{message}, got {first['input']!r}") from error
+        where, why = _first(error)
+        raise _wrong(".".join(where), why) from error
 
 
 def _fleet(

@@ -482,6 +482,7 @@ class WhatIf(_message.Message):
     WAITING_WITHIN_FIELD_NUMBER: _builtins.int
     ENERGY_PRICE_EUR_PER_KWH_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
+    CARBON_BUDGETS_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda, 0..1."""
     accuracy_floor: _builtins.float
@@ -525,6 +526,13 @@ class WhatIf(_message.Message):
     def cost(self) -> _plan_pb2.CostObjective:
         """What money buys: the objective is then the least cost."""
 
+    @_builtins.property
+    def carbon_budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___CarbonBudget]:
+        """Carbon budgets in the place of the deployment's, at most 8; of each, kg, per, models and sites
+        count. One that differs from one of the deployment's in kg alone has spent as much as that;
+        another has spent evenly so far.
+        """
+
     def __init__(
         self,
         *,
@@ -540,10 +548,11 @@ class WhatIf(_message.Message):
         waiting_within: _duration_pb2.Duration | None = ...,
         energy_price_eur_per_kwh: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         cost: _plan_pb2.CostObjective | None = ...,
+        carbon_budgets: _abc.Iterable[Global___CarbonBudget] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_cost", b"_cost", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "carbon_weight", b"carbon_weight", "cost", b"cost", "goals", b"goals", "waiting_within", b"waiting_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_cost", b"_cost", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "cost", b"cost", "demand_rps", b"demand_rps", "energy_price_eur_per_kwh", b"energy_price_eur_per_kwh", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "waiting_within", b"waiting_within", "without_gpus", b"without_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_accuracy_mean", b"_accuracy_mean", "_carbon_weight", b"_carbon_weight", "_cost", b"_cost", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "accuracy_mean", b"accuracy_mean", "added_gpus", b"added_gpus", "carbon_budgets", b"carbon_budgets", "carbon_weight", b"carbon_weight", "cost", b"cost", "demand_rps", b"demand_rps", "energy_price_eur_per_kwh", b"energy_price_eur_per_kwh", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "waiting_within", b"waiting_within", "without_gpus", b"without_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_floor: _TypeAlias = _typing.Literal["accuracy_floor"]  # noqa: Y015
     _WhichOneofArgType__accuracy_floor: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor"]  # noqa: Y015
@@ -1161,6 +1170,8 @@ class CarbonBudget(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     SHORT_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    SITES_FIELD_NUMBER: _builtins.int
     kg: _builtins.float
     """The budget. Unit: kgCO2e."""
     per: _builtins.str
@@ -1179,6 +1190,14 @@ class CarbonBudget(_message.Message):
     def end(self) -> _timestamp_pb2.Timestamp:
         """When it ends."""
 
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Models that it is of, with their share of what GPUs draw without work. Empty: of all."""
+
+    @_builtins.property
+    def sites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sites that it is of. Empty: of all."""
+
     def __init__(
         self,
         *,
@@ -1189,10 +1208,12 @@ class CarbonBudget(_message.Message):
         start: _timestamp_pb2.Timestamp | None = ...,
         end: _timestamp_pb2.Timestamp | None = ...,
         short: _builtins.bool = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        sites: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_gco2e", b"_expected_gco2e", "end", b"end", "expected_gco2e", b"expected_gco2e", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_gco2e", b"_expected_gco2e", "end", b"end", "expected_gco2e", b"expected_gco2e", "kg", b"kg", "per", b"per", "short", b"short", "spent_gco2e", b"spent_gco2e", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_gco2e", b"_expected_gco2e", "end", b"end", "expected_gco2e", b"expected_gco2e", "kg", b"kg", "models", b"models", "per", b"per", "short", b"short", "sites", b"sites", "spent_gco2e", b"spent_gco2e", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_gco2e: _TypeAlias = _typing.Literal["expected_gco2e"]  # noqa: Y015
     _WhichOneofArgType__expected_gco2e: _TypeAlias = _typing.Literal["_expected_gco2e", b"_expected_gco2e"]  # noqa: Y015

@@ -1071,6 +1071,35 @@ class AddedGpus:
 
 
 @dataclass(frozen=True, slots=True)
+class CarbonBudget:
+    """A carbon budget in its present period.
+
+    Attributes:
+        kg: The budget. Unit: kgCO2e.
+        per: Period of the calendar: "day", "week", "month" or "year".
+        spent_gco2e: Emissions since the period began. Unit: gCO2e.
+        expected_gco2e: Emissions of the whole period at the present price. Absent: not known yet.
+            Unit: gCO2e.
+        start: When the period began.
+        end: When it ends.
+        short: Whether it is used up, or even the least accurate plans exceed it.
+        models: Models that it is of, with their share of what GPUs draw without work. Empty: of
+            all.
+        sites: Sites that it is of. Empty: of all.
+    """
+
+    kg: float = 0.0
+    per: str = ""
+    spent_gco2e: float = 0.0
+    expected_gco2e: float | None = None
+    start: datetime = datetime.fromtimestamp(0, UTC)
+    end: datetime = datetime.fromtimestamp(0, UTC)
+    short: bool = False
+    models: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WhatIf:
     """Circumstances that differ from the present; unset fields stay as at present.
 
@@ -1090,6 +1119,9 @@ class WhatIf:
             Unset: as it is.
         energy_price_eur_per_kwh: Price of electricity by zone. Unit: EUR per kWh.
         cost: What money buys: the objective is then the least cost.
+        carbon_budgets: Carbon budgets in the place of the deployment's, at most 8; of each, kg,
+            per, models and sites count. One that differs from one of the deployment's in kg alone
+            has spent as much as that; another has spent evenly so far.
     """
 
     demand_rps: Mapping[str, float] = field(default_factory=dict)
@@ -1104,6 +1136,7 @@ class WhatIf:
     waiting_within: timedelta = timedelta()
     energy_price_eur_per_kwh: Mapping[str, float] = field(default_factory=dict)
     cost: CostObjective | None = None
+    carbon_budgets: tuple[CarbonBudget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -1137,30 +1170,6 @@ class Hold:
 
     until: datetime = datetime.fromtimestamp(0, UTC)
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CarbonBudget:
-    """A carbon budget in its present period.
-
-    Attributes:
-        kg: The budget. Unit: kgCO2e.
-        per: Period of the calendar: "day", "week", "month" or "year".
-        spent_gco2e: Emissions since the period began. Unit: gCO2e.
-        expected_gco2e: Emissions of the whole period at the present price. Absent: not known yet.
-            Unit: gCO2e.
-        start: When the period began.
-        end: When it ends.
-        short: Whether it is used up, or even the least accurate plans exceed it.
-    """
-
-    kg: float = 0.0
-    per: str = ""
-    spent_gco2e: float = 0.0
-    expected_gco2e: float | None = None
-    start: datetime = datetime.fromtimestamp(0, UTC)
-    end: datetime = datetime.fromtimestamp(0, UTC)
-    short: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)

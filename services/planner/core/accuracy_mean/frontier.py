@@ -10,13 +10,14 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from services.kit.grouping import summed
 from services.kit.units import S_PER_H
 from services.planner.core.model import Configuration, Problem
 from services.planner.core.problem.pricing import prices
@@ -51,12 +52,18 @@ class Level:
         prices: Prices in units, ascending, from which the next plan is the best.
         accuracy: Mean accuracy of each plan, relative to the best variant's, by model.
         emitted_gco2e_per_h: Emissions of each plan, of the whole fleet.
+        model_gco2e_per_h: The same of each model: of its requests, and its share of the rest.
     """
 
     load: float
     prices: Floats
     accuracy: Mapping[str, Floats]
     emitted_gco2e_per_h: Floats
+    model_gco2e_per_h: Mapping[str, Floats] = field(default_factory=dict)
+
+    def emitted(self, model: str = "") -> Floats:
+        """Return the emissions of each plan, of a model or of all, gCO2e/h."""
+        return self.model_gco2e_per_h[model] if model else self.emitted_gco2e_per_h
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +87,19 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """One plan: emissions, gCO2e/s; worth of its lost accuracy, units/s; accuracy by model."""
+    """One plan.
+
+    Attributes:
+        emitted: Emissions, gCO2e/s.
+        lost: Worth of its lost accuracy, units/s.
+        accuracy: Mean accuracy relative to the best variant's, by model.
+        shares: Share of the emissions by model.
+    """
 
     emitted: float
     lost: float
     accuracy: Mapping[str, float]
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 def frontier(
@@ -114,8 +129,13 @@ def frontier(
         share_s = max(limit_s, 0.0) / (len(loads) - index)
         began_s = time.monotonic()
         level = _level(small, load, unit_gco2e, solve, share_s)
-        emitted = whole * level.emitted_gco2e_per_h
-        levels.append(replace(level, emitted_gco2e_per_h=emitted))
+        levels.append(
+            replace(
+                level,
+                emitted_gco2e_per_h=whole * level.emitted_gco2e_per_h,
+                model_gco2e_per_h={m: whole * each for m, each in level.model_gco2e_per_h.items()},
+            )
+        )
         limit_s -= time.monotonic() - began_s
     power_w: dict[str, float] = {}
     for pool, count in problem.pools.items():
@@ -143,19 +163,39 @@ def _level(
     def best(price: float) -> _Plan:
         worth = {name: price * unit for name, unit in unit_gco2e.items()}
         posed = replace(at_load, accuracy_price=worth)
-        found = score(posed, solve(posed))
+        configuration = solve(posed)
+        found = score(posed, configuration)
         priced = [model for model in models if model.name in worth]
         accuracy = {m.name: found.accuracy[m.name] / m.best.accuracy for m in priced}
         lost = sum(100 * unit_gco2e[m.name] * (1 - accuracy[m.name]) * m.demand_rps for m in priced)
-        return _Plan(found.carbon_gco2e_per_h / S_PER_H, lost, accuracy)
+        shares = _shares(configuration)
+        return _Plan(found.carbon_gco2e_per_h / S_PER_H, lost, accuracy, shares)
 
     plans = _vertices(best, lambda: time.monotonic() < ends_s)
+    emitted = np.array([S_PER_H * plan.emitted for plan in plans])
     return Level(
         load,
         np.array([_price(*pair) for pair in pairwise(plans)]),
         {name: np.array([plan.accuracy.get(name, 1.0) for plan in plans]) for name in unit_gco2e},
-        np.array([S_PER_H * plan.emitted for plan in plans]),
+        emitted,
+        {
+            model.name: emitted * np.array([plan.shares.get(model.name, 0.0) for plan in plans])
+            for model in models
+        },
     )
+
+
+def _shares(configuration: Configuration) -> dict[str, float]:
+    """Return each model's share of a configuration's emissions, by those of its requests.
+
+    What GPUs draw without work is shared likewise.
+    """
+    emitted = summed(
+        (kind.model, kind.pool.carbon_gco2e(kind.energy_j) * rps)
+        for kind, rps in configuration.load_rps.items()
+    )
+    total = sum(emitted.values())
+    return {model: each / total for model, each in emitted.items()} if total else {}
 
 
 def _vertices(best: Callable[[float], _Plan], may_search: Callable[[], bool]) -> list[_Plan]:

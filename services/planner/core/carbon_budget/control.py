@@ -5,25 +5,26 @@
 
 What a period has spent beyond an even rate, or less, is made up for slowly within a tolerance, and
 beyond it before the period ends. The price is found from the last weeks: they know the season, and
-no forecast is needed.
+no forecast is needed. A reserve stays for the least accurate plans in the dirtiest hours of these
+weeks, so that a few such days at the end of a period cannot exceed its budget.
+
+A budget of some models is kept by their price alone, one of a site by that of all models, which may
+be served there. Where several budgets concern a model, the lowest price counts.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from services.kit.config import CarbonBudget
 from services.kit.units import S_PER_H
-from services.planner.core.accuracy_mean.control import AccuracyControl, grid_ratio
-from services.planner.core.accuracy_mean.frontier import CHEAPEST, DEAREST, Floats, Frontier
+from services.planner.core.accuracy_mean.control import AccuracyControl
+from services.planner.core.accuracy_mean.frontier import CHEAPEST, DEAREST, Frontier
 from services.planner.core.accuracy_mean.ledger import GridHour
+from services.planner.core.carbon_budget.seen_hours import Placed, SeenHours, lately
 from services.planner.core.model import Period
 
 _STEPS: Final = 28
@@ -39,10 +40,14 @@ _TOLERANCE: Final = 0.004
 _AIM: Final = 0.997
 """Share of a budget that is aimed at: profiles and meters err."""
 
-_BEYOND: Final = 1.1
-"""Factor beyond the prices at which plans change."""
+_LEAST_ERROR: Final = 0.5
+_MOST_ERROR: Final = 2.0
+"""Least and most emissions over those that profiles expect: beyond it something else is wrong."""
 
-_PRECISION: Final = 1e-3
+_LEAST_PART: Final = 1e-6
+
+_Calibrated = tuple[datetime, tuple[float, ...], Mapping[str, float]]
+"""When prices were found, what each budget had spent, and the prices in units."""
 
 
 def bounds(per: str, now: datetime) -> tuple[datetime, datetime]:
@@ -112,30 +117,39 @@ class Course:
     def step(self, now: datetime) -> tuple[datetime, int]:
         """Return the step of the period: the price is found again with each."""
         length_s = (self.end - self.start).total_seconds()
-        last = self.left_h(now) * S_PER_H <= length_s / _END
-        step_s = length_s / _STEPS
-        step_s = max(min(step_s / 8, S_PER_H) if last else step_s, _LEAST_STEP_S)
-        return self.start, int((now - self.start).total_seconds() // step_s)
+        if self.left_h(now) * S_PER_H <= length_s / _END:
+            return self.start, self.short_step(now)
+        return self.start, int((now - self.start).total_seconds() // (length_s / _STEPS))
+
+    def short_step(self, now: datetime) -> int:
+        """Return the number of the steps that its end has, of this length since its start."""
+        length_s = (self.end - self.start).total_seconds()
+        step_s = max(min(length_s / _STEPS / 8, S_PER_H), _LEAST_STEP_S)
+        return int((now - self.start).total_seconds() // step_s)
 
 
 @dataclass(slots=True)
 class CarbonBudgetControl:
-    """Finds the price of accuracy that keeps all carbon budgets.
+    """Finds the prices of accuracy that keep all carbon budgets.
 
     Attributes:
         accuracy: Has the frontier of plans, and the hours seen.
         budgets: The budgets; empty: accuracy has no price from them.
         spent_gco2e: Emissions of the present period, by budget in order.
+        part: Returns the part of the fleet's emissions that a budget's sites are expected to have.
     """
 
     accuracy: AccuracyControl
     budgets: tuple[CarbonBudget, ...] = ()
     spent_gco2e: list[float] = field(default_factory=list)
-    _error: float = 1.0
-    _before: tuple[datetime, float, float] | None = None
+    part: Callable[[CarbonBudget], float] = lambda _: 1.0
+    _errors: dict[int, float] = field(default_factory=dict)
+    _before: _Calibrated | None = None
     _found: object = None
-    _price: float = DEAREST
+    _prices: dict[str, float] = field(default_factory=dict)
     _short: frozenset[int] = frozenset()
+    _placed: tuple[Frontier | None, Placed] = (None, {})
+    _spared: dict[int, tuple[object, bool]] = field(default_factory=dict)
 
     def courses(self, now: datetime) -> list[Course]:
         """Return the course of each budget."""
@@ -146,68 +160,149 @@ class CarbonBudgetControl:
         ]
 
     def step(self, now: datetime) -> object:
-        """Return what the present price depends on; another value: it is to be found again."""
-        courses = self.courses(now)
-        return tuple((each.step(now), each.used_up) for each in courses)
+        """Return what the present prices depend on; another value: they are to be found again."""
+        return tuple(
+            (each.step(now), each.used_up, self._spares(n, each, now))
+            for n, each in enumerate(self.courses(now))
+        )
+
+    # ---- the end of a budget -------------------------------------------------------------------
 
     def holds_waiting(self, now: datetime) -> bool:
-        """Return whether waiting work is to pause: a budget is used up that says so."""
-        return any(c.used_up and c.budget.at_end == "hold_waiting" for c in self.courses(now))
+        """Return whether all waiting work is to pause: a budget is used up that says so."""
+        return any(not each.models for each in self._holding(now))
 
-    def prices(self, now: datetime, forecast: Sequence[Period] = ()) -> Mapping[str, float]:
-        """Return the emissions that a point of a request's accuracy is worth, gCO2e by model.
-
-        Empty while no frontier is known, or without budgets.
-        """
-        known = self.accuracy.frontier
-        if not self.budgets or known is None:
-            return {}
-        key = id(known), self.step(now)
-        if key != self._found:
-            hours, courses = self.accuracy.hours(now.timestamp(), forecast), self.courses(now)
-            self._calibrate(known, hours, now)
-            found = [
-                SeenHours.of(known, _lately(hours, each.left_h(now))).price(
-                    self._wanted(each, now) / self._error
-                )
-                for each in courses
-            ]
-            self._price = min(found)
-            self._short = frozenset(n for n, each in enumerate(found) if each <= CHEAPEST)
-            self._found = key
-            if self._before is not None:
-                self._before = (*self._before[:2], self._price)
-        return {name: self._price * unit for name, unit in known.unit_gco2e.items()}
+    def held_models(self, now: datetime) -> frozenset[str]:
+        """Return the models whose waiting work is to pause, where not all is."""
+        return frozenset(name for each in self._holding(now) for name in each.models)
 
     def short(self, now: datetime) -> list[Course]:
         """Return the budgets that are used up, or that even the least accurate plans exceed."""
         courses = self.courses(now)
         return [each for n, each in enumerate(courses) if each.used_up or n in self._short]
 
-    def expected_gco2e(self, course: Course, now: datetime) -> float | None:
-        """Return the emissions of a whole period at the present price; None: not known."""
+    def _holding(self, now: datetime) -> list[CarbonBudget]:
+        used_up = [each.budget for each in self.courses(now) if each.used_up]
+        return [each for each in used_up if each.at_end == "hold_waiting"]
+
+    # ---- prices --------------------------------------------------------------------------------
+
+    def prices(self, now: datetime, forecast: Sequence[Period] = ()) -> Mapping[str, float]:
+        """Return the emissions that a point of a request's accuracy is worth, gCO2e by model.
+
+        Empty while no frontier is known, or without budgets; a model that no budget concerns has
+        none.
+        """
         known = self.accuracy.frontier
+        if not self.budgets or known is None:
+            return {}
+        key = id(known), self.step(now)
+        if key != self._found:
+            hours = self.accuracy.hours(now.timestamp(), forecast)
+            self._calibrate(known, hours, now)
+            self._find(known, hours, now)
+            self._found = key
+            self._before = now, tuple(self.spent_gco2e), self._prices
+        return {name: price * known.unit_gco2e[name] for name, price in self._prices.items()}
+
+    def prices_for(self, budgets: Sequence[CarbonBudget], now: datetime) -> Mapping[str, float]:
+        """Return the prices that other budgets would have.
+
+        One that resembles a present budget in all but its size has spent as much; another has
+        spent evenly so far.
+        """
+        other = CarbonBudgetControl(self.accuracy, tuple(budgets), part=self.part)
+        present = {_scope(course.budget): n for n, course in enumerate(self.courses(now))}
+        for n, course in enumerate(other.courses(now)):
+            like = present.get(_scope(course.budget))
+            if like is None:
+                other.spent_gco2e.append(course.gone(now) * course.total_gco2e)
+            else:
+                other.spent_gco2e.append(self.courses(now)[like].spent_gco2e)
+                other._errors[n] = self._errors.get(like, 1.0)
+        return other.prices(now)
+
+    def expected_gco2e(self, n: int, now: datetime) -> float | None:
+        """Return a budget's emissions of its whole period at the present prices; None: not known.
+
+        Args:
+            n: Position of the budget.
+            now: Time, UTC.
+        """
+        known, course = self.accuracy.frontier, self.courses(now)[n]
         hours = self.accuracy.hours(now.timestamp(), ())
         if known is None or not hours:
             return None
         left_h = course.left_h(now)
-        rate = SeenHours.of(known, _lately(hours, left_h)).rate_gco2e_per_h(self._price)
-        return course.spent_gco2e + left_h * rate * self._error
+        seen = SeenHours.of(known, lately(hours, left_h))
+        rate = seen.rate_gco2e_per_h(DEAREST, course.budget.models, self._prices)
+        return course.spent_gco2e + left_h * rate * self._factor(n)
+
+    def _find(self, known: Frontier, hours: Sequence[GridHour], now: datetime) -> None:
+        """Find the price of each model; budgets of some models first: the others build on these."""
+        prices, short = dict[str, float](), set[int]()
+        courses = sorted(enumerate(self.courses(now)), key=lambda pair: not pair[1].budget.models)
+        for n, each in courses:
+            seen = SeenHours.of(known, lately(hours, each.left_h(now)))
+            wanted = self._wanted(each, now) / self._factor(n)
+            found = seen.price(wanted, each.budget.models, prices)
+            if found <= CHEAPEST:
+                short.add(n)
+            if self._spares(n, each, now):
+                found = CHEAPEST
+            for name in each.budget.models or known.unit_gco2e:
+                prices[name] = min(found, prices.get(name, DEAREST))
+        self._prices = {name: each for name, each in prices.items() if name in known.unit_gco2e}
+        self._short = frozenset(short)
+
+    def _factor(self, n: int) -> float:
+        """Return the emissions of a budget over those that the frontier expects of its models."""
+        return max(self.part(self.budgets[n]) * self._errors.get(n, 1.0), _LEAST_PART)
+
+    def _spares(self, n: int, course: Course, now: datetime) -> bool:
+        """Return whether the least accurate plans need all that is left, if the grid is at worst.
+
+        It is looked at as often as prices may be found: it would come and go.
+        """
+        known, at = self.accuracy.frontier, (course.start, course.short_step(now))
+        if known is None or course.used_up:
+            return False
+        if n not in self._spared or self._spared[n][0] != at:
+            seen = self._seen(known, self.accuracy.hours(now.timestamp(), ()))
+            least = seen.least_gco2e(course.left_h(now), course.budget.models) * self._factor(n)
+            spares = course.spent_gco2e + least >= _AIM * course.total_gco2e
+            self._spared[n] = at, spares
+        return self._spared[n][1]
+
+    def _seen(self, known: Frontier, hours: Sequence[GridHour]) -> SeenHours:
+        """Place hours of the ledger beside the frontier; those that are over were placed before."""
+        if self._placed[0] is not known:
+            self._placed = known, {}
+        placed = self._placed[1]
+        for number in [each for each in placed if hours and each < hours[0].number]:
+            del placed[number]
+        return SeenHours.of(known, hours, placed)
 
     def _calibrate(self, known: Frontier, hours: Sequence[GridHour], now: datetime) -> None:
-        """Compare what was emitted since the last price with what the frontier expects of it."""
-        spent, before = self.spent_gco2e[0] if self.spent_gco2e else 0.0, self._before
-        if before is not None and spent > before[1]:
-            since, known_gco2e, at_price = before
-            length_h = (now - since).total_seconds() / S_PER_H
-            first = self.accuracy.ledger.hour(since.timestamp())
-            passed = SeenHours.of(known, [each for each in hours if each.number >= first])
-            expected = length_h * passed.rate_gco2e_per_h(at_price)
+        """Compare what was emitted since the last prices with what the frontier expects of it."""
+        if self._before is None:
+            return
+        since, known_gco2e, at_prices = self._before
+        length_h = (now - since).total_seconds() / S_PER_H
+        first, last = (self.accuracy.ledger.hour(at.timestamp()) for at in (since, now))
+        last = max(last, first + 1)  # without the hour that has just begun
+        passed = SeenHours.of(known, [each for each in hours if first <= each.number < last])
+        for n, budget in enumerate(self.budgets):
+            gone = self.spent_gco2e[n] - known_gco2e[n] if n < len(known_gco2e) else 0.0
+            if gone <= 0:  # another period
+                continue
+            rate = passed.rate_gco2e_per_h(DEAREST, budget.models, at_prices)
+            expected = length_h * rate * self.part(budget)
             if expected > 0:
                 weight = min(length_h / _DAY_H, 1.0)
-                found = min(max((spent - known_gco2e) / expected, 0.5), 2.0)
-                self._error += weight * (found - self._error)
-        self._before = now, spent, self._price
+                found = min(max(gone / expected, _LEAST_ERROR), _MOST_ERROR)
+                error = self._errors.get(n, 1.0)
+                self._errors[n] = error + weight * (found - error)
 
     def _wanted(self, course: Course, now: datetime) -> float:
         """Return the rate wanted, gCO2e/h; a budget that is used up may let it be the even one."""
@@ -216,70 +311,6 @@ class CarbonBudgetControl:
         return course.wanted_gco2e_per_h(now)
 
 
-@dataclass(frozen=True, slots=True)
-class SeenHours:
-    """Hours beside the frontier.
-
-    Attributes:
-        known: The frontier.
-        ratios: Intensity of each hour relative to the usual one.
-        levels: Position of the nearest level of load of each hour.
-    """
-
-    known: Frontier
-    ratios: Floats
-    levels: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, known: Frontier, hours: Sequence[GridHour]) -> SeenHours:
-        """Place hours beside a frontier."""
-        loads = np.log([level.load for level in known.levels])
-        return cls(
-            known,
-            np.array([grid_ratio(known, each) for each in hours]),
-            np.array([np.abs(np.log(_load(known, each)) - loads).argmin() for each in hours], int),
-        )
-
-    def rate_gco2e_per_h(self, at_price: float) -> float:
-        """Return the mean emissions at a price in units."""
-        total = 0.0
-        for index, level in enumerate(self.known.levels):
-            ratios = self.ratios[self.levels == index]
-            plans = np.searchsorted(level.prices, at_price / ratios, "right")
-            total += float(ratios @ level.emitted_gco2e_per_h[plans])
-        return total / max(len(self.ratios), 1)
-
-    def price(self, wanted_gco2e_per_h: float) -> float:
-        """Return the highest price, in units, with which they emit no more than wanted.
-
-        CHEAPEST where none does, DEAREST where any does.
-        """
-        if not len(self.ratios):
-            return DEAREST
-        turns = np.concatenate([level.prices for level in self.known.levels] + [np.ones(1)])
-        low = float(turns.min() * self.ratios.min()) / _BEYOND
-        high = float(turns.max() * self.ratios.max()) * _BEYOND
-        if self.rate_gco2e_per_h(high) <= wanted_gco2e_per_h:
-            return DEAREST
-        if self.rate_gco2e_per_h(low) > wanted_gco2e_per_h:
-            return CHEAPEST
-        while high > low * (1 + _PRECISION):
-            middle = math.sqrt(low * high)
-            fits = self.rate_gco2e_per_h(middle) <= wanted_gco2e_per_h
-            low, high = (middle, high) if fits else (low, middle)
-        return low
-
-
-def _lately(hours: Sequence[GridHour], left_h: float) -> Sequence[GridHour]:
-    """Return the hours that the rest of a period resembles: the nearer its end, the later ones."""
-    return hours[-max(math.ceil(2 * left_h), _DAY_H) :]
-
-
-def _load(known: Frontier, hour: GridHour) -> float:
-    """Return an hour's load relative to the usual one, over all models."""
-    pairs = [
-        (hour.demand_rps.get(name, rps), rps) for name, rps in known.demand_rps.items() if rps > 0
-    ]
-    if not pairs:
-        return 1.0
-    return max(sum(now / usual for now, usual in pairs) / len(pairs), 1e-6)
+def _scope(budget: CarbonBudget) -> object:
+    """Return what a budget is of, all but its size."""
+    return budget.per, frozenset(budget.models), frozenset(budget.sites)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1.records import LoadForecast
-from services.kit.config import Deployment, Objective
+from services.kit.config import CarbonBudget, Deployment, Objective
 from services.kit.config import Planner as Settings
+from services.kit.errors import FailedPrecondition
 from services.planner.core.accuracy_mean.control import AccuracyControl, Usual, period_h
 from services.planner.core.accuracy_mean.ledger import AccuracyLedger
 from services.planner.core.carbon_budget.control import CarbonBudgetControl
+from services.planner.core.carbon_budget.sites import part_of_sites
 from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
 from services.planner.core.energy_prices.course import EnergyPrices, PriceStep
@@ -57,6 +59,9 @@ _MOST_AHEAD_S: Final = 1800.0
 
 _PRICED_WEIGHT: Final = 0.5
 """Weight of carbon where accuracy has a price in carbon: any would lead to the same plan."""
+
+_LEAST_WEIGHT: Final = 0.01
+"""Least weight of carbon where some models' accuracy has a price: without any it counts nothing."""
 
 
 @dataclass(slots=True)
@@ -147,7 +152,7 @@ class ClusterState:
         self.accuracy.configure(self.objective.accuracy_mean)
         budgets = self.settings.carbon_budgets
         self.accuracy.budgeted = bool(budgets)
-        self.carbon = CarbonBudgetControl(self.accuracy, budgets)
+        self.carbon = CarbonBudgetControl(self.accuracy, budgets, part=self._part_of_sites)
 
     @classmethod
     def of(
@@ -591,8 +596,8 @@ class ClusterState:
         update: dict[str, float] = {}
         if lift:
             update["accuracy_floor"] = min(objective.accuracy_floor + lift, 1.0)
-        if self.carbon.budgets and self._accuracy_price():
-            update["carbon_weight"] = _PRICED_WEIGHT
+        if self.carbon.budgets and (prices := self._accuracy_price()):
+            update["carbon_weight"] = self._weight_beside(prices)
         if objective.accuracy_mean is not None:
             if self._accuracy_price():
                 update["carbon_weight"] = _PRICED_WEIGHT
@@ -612,16 +617,40 @@ class ClusterState:
 
     def accuracy_price_of(self, objective: Objective, strategy: str) -> Mapping[str, float]:
         """Return the price of accuracy under another objective or strategy, by model, gCO2e."""
-        weights = (self.objective.carbon_weight, _PRICED_WEIGHT)
+        prices = self.carbon.prices(self.clock.now(), self.forecast)
+        weights = (self.objective.carbon_weight, self._weight_beside(prices))
         budgeted = self.carbon.budgets and objective.carbon_weight in weights
         if budgeted and objective.accuracy_mean is None and objective.kind == "clover":
-            return self.carbon.prices(self.clock.now(), self.forecast)
+            return prices
         mean, value = objective.accuracy_mean, objective.accuracy_price_gco2e
         if value is not None and strategy in BY_OBJECTIVE:
             return {model.name: value for model in self.models}
         if mean is None or strategy not in BY_OBJECTIVE:
             return {}
         return self.accuracy.prices_for(mean.at_least, self._now_s(), self.forecast)
+
+    def budgeted(self, now: Snapshot, budgets: Sequence[CarbonBudget]) -> Snapshot:
+        """Return a snapshot with other carbon budgets.
+
+        Raises:
+            FailedPrecondition: The frontier of plans is not known.
+        """
+        if self.accuracy.frontier is None:
+            why = "is not known: it is found minutes after the first requests, with carbon budgets"
+            raise FailedPrecondition.at("carbon_budgets", f"the frontier of plans {why}")
+        prices = self.carbon.prices_for(budgets, self.clock.now())
+        update = {"carbon_weight": self._weight_beside(prices), "accuracy_mean": None}
+        objective = now.objective.model_copy(update={**update, "kind": "clover"})
+        return replace(now, objective=objective, accuracy_price=prices)
+
+    def _weight_beside(self, prices: Mapping[str, float]) -> float:
+        """Return the weight of carbon beside prices: any, unless models have none."""
+        if all(model.name in prices for model in self.models):
+            return _PRICED_WEIGHT
+        return max(self.settings.objective.carbon_weight, _LEAST_WEIGHT)
+
+    def _part_of_sites(self, budget: CarbonBudget) -> float:
+        return part_of_sites(budget, self.fleet, self.clock.monotonic())
 
     def _now_s(self) -> float:
         return self.clock.now().timestamp()

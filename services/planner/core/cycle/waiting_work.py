@@ -64,7 +64,8 @@ class WaitingWork:
         reported: What waits, by model, as last reported.
         memory: What the fleet offered in each hour of the day, by model.
         releases: What was decided last, by model.
-        held: Whether a power budget lets none of it run.
+        held: Whether a power budget or a carbon budget lets none of it run.
+        held_models: Models of which a carbon budget lets none run.
     """
 
     state: ClusterState
@@ -73,6 +74,7 @@ class WaitingWork:
     memory: dict[str, RoomMemory] = field(default_factory=dict)
     releases: dict[str, WaitingRelease] = field(default_factory=dict)
     held: bool = False
+    held_models: frozenset[str] = frozenset()
     _offered: dict[str, float] = field(default_factory=dict)
     _attained: AttainedRoom = field(default_factory=AttainedRoom)
 
@@ -190,8 +192,9 @@ class WaitingWork:
             found[name] = self._measured(waiting, self._record(waiting, release))
             if replicas := release.choices[0].replicas:
                 due_rps[name] = replicas * offers[name].usable_rps
-        if self.held:
-            found, due_rps = {each.name: self._held(each.name) for each in now.models}, {}
+        held = {m.name for m in now.models if self.held or m.name in self.held_models}
+        found |= {name: self._held(name) for name in held}
+        due_rps = {name: rps for name, rps in due_rps.items() if name not in held}
         self.releases = found
         opened = [name for name, each in found.items() if each.periods[0].fill]
         self._attained.open(opened, self.state.clock.monotonic())

@@ -18,9 +18,9 @@ from services.planner.core.accuracy_mean.ledger import AccuracyLedger, GridHour
 from services.planner.core.carbon_budget.control import (
     CarbonBudgetControl,
     Course,
-    SeenHours,
     bounds,
 )
+from services.planner.core.carbon_budget.seen_hours import SeenHours
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -32,7 +32,7 @@ FRONTIER = Frontier(
     power_w={"Z": 400.0},
     demand_rps={"m": 100.0},
     unit_gco2e={"m": 1e-3},
-    levels=(Level(1.0, SLOPES / SLOPES[1], {"m": ACCURACY}, GRAMS_PER_H),),
+    levels=(Level(1.0, SLOPES / SLOPES[1], {"m": ACCURACY}, GRAMS_PER_H, {"m": GRAMS_PER_H}),),
 )
 
 
@@ -85,6 +85,95 @@ def test_a_months_budget_is_kept_and_used(seed: int, error: float) -> None:
         assert used <= 1.01 * 1e3 * budget.kg
         if max(accuracies[first:last]) < 1 or min(accuracies[first:last]) < 1:
             assert used >= 0.9 * 1e3 * budget.kg
+
+
+def test_dirty_days_at_the_end_of_a_month_do_not_exceed_its_budget() -> None:
+    """Emissions of the least accurate plans are spared for them, once such days have been seen."""
+    days = [3.0 if day in {40, 41, 42, 56, 57, 58} else 0.4 for day in range(59)]
+    values = [200.0 * days[hour // 24] for hour in range(24 * 59)]
+    budget = CarbonBudget(kg=20.0, per="month")
+    grams, accuracies, _ = spent(budget, values)
+    second = sum(grams[31 * 24 :])
+    assert second <= 1.01 * 1e3 * budget.kg
+    assert second >= 0.9 * 1e3 * budget.kg
+    assert max(accuracies[43 * 24 : 55 * 24]) > min(accuracies)
+
+
+BOTH = Frontier(
+    intensity_gco2e_per_kwh={"Z": 200.0},
+    power_w={"Z": 400.0},
+    demand_rps={"m": 100.0, "n": 100.0},
+    unit_gco2e={"m": 1e-3, "n": 2e-3},
+    levels=(
+        Level(
+            1.0,
+            SLOPES / SLOPES[1],
+            {"m": ACCURACY, "n": ACCURACY},
+            3 * GRAMS_PER_H,
+            {"m": GRAMS_PER_H, "n": 2 * GRAMS_PER_H},
+        ),
+    ),
+)
+
+
+def of_both(*budgets: CarbonBudget, part: float = 1.0) -> CarbonBudgetControl:
+    """Return the control of two models, after a day at the usual intensity."""
+    ledger = AccuracyLedger(28 * 24)
+    load = {"m": 100.0, "n": 100.0}
+    ledger.hold((START - 24 * HOUR).timestamp(), intensity={"Z": 200.0}, demand_rps=load)
+    found = CarbonBudgetControl(
+        AccuracyControl(ledger, frontier=BOTH), budgets, [0.0] * len(budgets), lambda _: part
+    )
+    found.prices(START)
+    return found
+
+
+def test_a_budget_of_a_model_prices_that_model_alone() -> None:
+    """At the same price as one of the fleet of the same severity; the other model has none."""
+    model = of_both(CarbonBudget(kg=0.024 * 24, per="day", models=("m",)))
+    fleet = of_both(CarbonBudget(kg=0.072 * 24, per="day"))
+    assert model.prices(START).keys() == {"m"}
+    assert model.prices(START)["m"] == pytest.approx(fleet.prices(START)["m"])
+
+
+def test_a_fleets_budget_builds_on_that_of_a_model() -> None:
+    """Others may spend the savings of a strict budget of one model, whatever their order."""
+    strict = CarbonBudget(kg=0.02 * 24, per="day", models=("m",))
+    fleet = CarbonBudget(kg=0.086 * 24, per="day")
+    alone, both = of_both(fleet), of_both(fleet, strict)
+    assert both.prices(START)["n"] > alone.prices(START)["n"]
+    assert both.prices(START)["m"] < alone.prices(START)["m"]
+    assert both.prices(START) == of_both(strict, fleet).prices(START)
+
+
+def test_a_budget_of_a_site_is_of_its_part_of_the_fleet() -> None:
+    """Half the fleet's budget for half of the fleet: the same prices."""
+    site = of_both(CarbonBudget(kg=0.036 * 24, per="day", sites=("hall",)), part=0.5)
+    fleet = of_both(CarbonBudget(kg=0.072 * 24, per="day"))
+    assert site.prices(START) == pytest.approx(fleet.prices(START))
+
+
+def test_at_the_end_a_models_budget_holds_its_waiting_work_alone() -> None:
+    """Where it says so; one of the fleet holds all."""
+    given = {"kg": 1.0, "per": "day", "at_end": "hold_waiting"}
+    for of, held in ({"models": ("m",)}, {"m"}), ({}, set()):
+        found = of_both(CarbonBudget.model_validate({**given, **of}))
+        assert not found.held_models(START)
+        found.spent_gco2e = [1_001.0]
+        assert found.held_models(START) == held
+        assert found.holds_waiting(START) != bool(held)
+
+
+def test_prices_of_other_budgets_know_what_was_spent() -> None:
+    """A budget that differs in its size alone has spent as much; nothing changes by a query."""
+    found = of_both(CarbonBudget(kg=2.0, per="day"))
+    found.spent_gco2e = [500.0]
+    later = START + 12 * HOUR
+    before = found.prices(later)
+    less = found.prices_for([CarbonBudget(kg=1.4, per="day")], later)
+    assert less["m"] < before["m"]
+    assert found.prices_for([CarbonBudget(kg=2.0, per="day")], later) == before
+    assert found.prices(later) == before
 
 
 def test_a_budget_that_suffices_costs_no_accuracy() -> None:
