@@ -17,7 +17,15 @@ _MAX_HOURS: Final = 24 * 366
 _DIGITS: Final = 9
 """Of a number: plan versions and hours are never that many."""
 
-_FIGURES: Final = ("demand", "intensity", "carbon_weight", "accuracy_mean", "accuracy_floor")
+_FIGURES: Final = (
+    "demand",
+    "intensity",
+    "price",
+    "carbon_budget",
+    "carbon_weight",
+    "accuracy_mean",
+    "accuracy_floor",
+)
 
 
 def version(given: Mapping[str, Any], name: str) -> int:

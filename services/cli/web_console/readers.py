@@ -222,7 +222,10 @@ class ServiceReaders:
                 }
 
     async def _what_if(self, given: Mapping[str, Any]) -> planner_pb2.WhatIf:
-        """Return circumstances; factors are of the newest plan's demand and intensities."""
+        """Return circumstances; factors are of the newest plan's demand, intensities and prices.
+
+        That of carbon budgets is of all of them.
+        """
         inputs = planner_pb2.GetPlanRequest()
         present = (await self._clients.planner.GetPlan(inputs)).plan.inputs
         found = planner_pb2.WhatIf(
@@ -234,11 +237,17 @@ class ServiceReaders:
         factors = {
             "demand": (present.demand_rps, found.demand_rps),
             "intensity": (present.intensity_gco2e_per_kwh, found.intensity_gco2e_per_kwh),
+            "price": (present.energy_price_eur_per_kwh, found.energy_price_eur_per_kwh),
         }
         for name, (now, assumed) in factors.items():
             if given.get(name, 1.0) != 1.0:
                 for key, value in now.items():
                     assumed[key] = value * given[name]
+        if (factor := given.get("carbon_budget", 1.0)) != 1.0:
+            fleet = await self._clients.planner.GetFleet(planner_pb2.GetFleetRequest())
+            for each in fleet.carbon_budgets:
+                each.kg *= factor
+                found.carbon_budgets.append(each)
         return found
 
     async def _read_account(self) -> Document:

@@ -13,6 +13,8 @@ const VALID_MS = 600_000; // of a proposal, as the planner keeps it
 const SLIDERS = [
   { name: "demand", label: "Load", min: 0.1, max: 5, step: 0.1, unset: 1, words: (value) => `× ${fixed(value, 1)}` },
   { name: "intensity", label: "Carbon intensity", min: 0.1, max: 5, step: 0.1, unset: 1, words: (value) => `× ${fixed(value, 1)}` },
+  { name: "price", label: "Price of electricity", min: 0.1, max: 5, step: 0.1, unset: 1, counts: (inputs) => Object.keys(inputs.energy_price_eur_per_kwh ?? {}).length > 0, words: (value) => `× ${fixed(value, 1)}` },
+  { name: "carbon_budget", label: "Carbon budgets", min: 0.5, max: 1.5, step: 0.01, unset: 1, counts: (inputs) => Object.keys(inputs.carbon_budget_price_gco2e ?? {}).length > 0, words: (value) => `× ${fixed(value, 2)}` },
   { name: "carbon_weight", label: "Weight of carbon (λ)", min: 0, max: 1, step: 0.01, words: (value) => fixed(value, 2) },
   { name: "accuracy_mean", label: "Mean accuracy", min: 0.5, max: 1, step: 0.005, of: (inputs) => inputs.accuracy_mean?.at_least ?? 1, words: (value) => percent(value) },
   { name: "accuracy_floor", label: "Accuracy floor", min: 0.5, max: 1, step: 0.01, words: (value) => percent(value) },
@@ -110,7 +112,7 @@ export class WhatIf extends Component {
   circumstances(given, inputs, gpus) {
     const out = given.getAll("without");
     return h("form", { class: "card sliders", onSubmit: (event) => event.preventDefault() },
-      SLIDERS.map((slider) => {
+      SLIDERS.filter(({ counts }) => counts?.(inputs) ?? true).map((slider) => {
         const value = Number(given.get(slider.name) ?? unset(slider, inputs));
         return h("label", {}, h("span", {}, `${slider.label} `, h("strong", {}, slider.words(value)), given.has(slider.name) ? "" : h("small", {}, " as now")),
           h("input", { type: "range", id: slider.name, name: slider.name, min: slider.min, max: slider.max, step: slider.step, value,
