@@ -228,6 +228,31 @@ class CarbonAwareSdkSource(KeyedSource):
     location: Text
 
 
+class OpenAdrSource(KeyedSource):
+    """A server (VTN) of OpenADR 3, whose events have the payload GHG; the key is the secret.
+
+    Attributes:
+        program_id: Program of the events.
+        client_id: Client of OAuth 2.0, whose secret is the key; "": the server needs none.
+        token_url: Where tokens are; "": "auth/token" below `url`.
+    """
+
+    kind: Literal["openadr"]
+    place_field: ClassVar[str] = "program_id"
+    key_required: ClassVar[bool] = False
+    program_id: Text
+    client_id: Annotated[str, Field(max_length=256)] = ""
+    token_url: Url | Literal[""] = ""
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        if bool(self.client_id) != bool(self.key_file or self.key_env):
+            yield "client_id: needs its secret, in key_file or key_env, and that needs it"
+        host = urlsplit(self.token_url).hostname or ""
+        if self.token_url.startswith("http:") and not is_loopback_host(host):
+            yield f"token_url: {self.token_url} would send the secret in the clear; use https://"
+
+
 class MqttSource(LiveSource):
     """A topic with the zone's intensity (docs/mqtt.md); needs `mqtt`.
 
@@ -254,6 +279,7 @@ Source = Annotated[
     | WattTimeSource
     | EntsoeSource
     | CarbonAwareSdkSource
+    | OpenAdrSource
     | MqttSource,
     Field(discriminator="kind"),
 ]

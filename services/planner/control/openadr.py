@@ -13,12 +13,13 @@ from cinquefoil.planner.v1.records import GridEvent, GridEventReport, GridEventS
 from services.kit.clock import Clock
 from services.kit.config import Grid, OpenAdr
 from services.kit.errors import ServiceError, Unavailable
+from services.kit.openadr import Unreadable, units_of
 from services.kit.segment import plain
 from services.kit.telemetry import logs
 from services.planner.adapters.openadr import MAX_EVENTS, VtnClient
 from services.planner.control.grid_events import LiveGridEvents
 from services.planner.core.energy_prices.course import MOST_STEPS, PriceStep
-from services.planner.core.grid_events.openadr import Reader, Unreadable, leading, units_of
+from services.planner.core.grid_events.openadr import Reader, leading
 from services.planner.core.power.budgets import PowerBudget
 
 _log = logs.get("openadr")

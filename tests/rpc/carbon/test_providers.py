@@ -1,5 +1,6 @@
 """The contract of every provider, over real HTTP, with answers as recorded."""
 
+import json
 import re
 import ssl
 from collections import Counter
@@ -24,10 +25,12 @@ from tests.support.carbon.provider_answers import (
     KEY,
     NESO,
     NOW,
+    OPENADR,
     WATTTIME,
     Case,
 )
 from tests.support.fake_provider import Answer, HttpRequest, ProviderServer, Route, serving_http
+from tests.support.vtn import CLIENT_ID, CLIENT_SECRET, vtn
 
 ALL = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -270,6 +273,40 @@ async def test_a_login_that_has_run_out_is_renewed_once(
 
     assert reading.samples
     assert [request.path for request in server.requests].count("/login") == 1
+
+
+async def test_a_server_of_openadr_gives_tokens_for_a_secret(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values come from a real server by client credentials; a revoked token is renewed."""
+    monkeypatch.setenv("THE_KEY", CLIENT_SECRET)
+    async with vtn() as server:
+        server.events["e1"] = json.loads(OPENADR.bodies["/events"])[0]
+        given = {**OPENADR.settings, "url": server.url, "client_id": CLIENT_ID}
+        source = settings.OpenAdrSource.model_validate({**given, "key_env": "THE_KEY"})
+        found = provider(source, client)
+        assert found is not None
+        assert (await found.read(NOW, None)).samples[-1].intensity_gco2e_per_kwh == 320.5
+        server.revoke()
+        server.events["e1"]["intervals"][1]["payloads"][0]["values"] = [400]
+        assert (await found.read(NOW, None)).samples[-1].intensity_gco2e_per_kwh == 400
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), "high", True, None, 1e300])
+async def test_values_of_openadr_without_a_number_are_garbled(
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer, wrong: object
+) -> None:
+    """Their payload is named; in another unit, the unit is."""
+    event = json.loads(OPENADR.bodies["/events"])[0]
+    event["intervals"][0]["payloads"][0]["values"] = [wrong]
+    server.route = lambda _: Answer(json.dumps([event]))
+    with pytest.raises(SourceFailed, match="GHG: values must have a finite number"):
+        await make(OPENADR).read(NOW, None)
+    event["intervals"][0]["payloads"][0]["values"] = [300]
+    event["payloadDescriptors"][0]["units"] = "KWH"
+    server.route = lambda _: Answer(json.dumps([event]))
+    with pytest.raises(SourceFailed, match="GHG: units must be GHG"):
+        await make(OPENADR).read(NOW, None)
 
 
 async def test_a_token_that_no_header_may_carry_is_garbled_and_not_said(

@@ -253,6 +253,31 @@ CARBON_AWARE_SDK = Case(
     ahead=(420.25,),
 )
 
+OPENADR = Case(
+    settings={"kind": "openadr", "program_id": "ghg"},
+    bodies={
+        "/events": json.dumps(
+            [
+                {
+                    "id": "e1",
+                    "programID": "ghg",
+                    "payloadDescriptors": [{"payloadType": "GHG", "units": "GHG"}],
+                    "intervalPeriod": {"start": "2024-03-06T18:00:00Z", "duration": "PT1H"},
+                    "intervals": [
+                        {"id": n, "payloads": [{"type": "GHG", "values": [value]}]}
+                        for n, value in enumerate((310.0, 320.5, 330.0))
+                    ],
+                }
+            ]
+        )
+    },
+    newest=(datetime(2024, 3, 6, 19, tzinfo=UTC), 320.5, "forecast"),
+    count=2,
+    ahead=(320.5, 330.0),
+    token="",
+    impossible="9999-12-31T23:59-14:00",  # year 1 stands for "now"
+)
+
 CASES: Mapping[str, Case] = {
     "neso": NESO,
     "neso-region": NESO_REGION,
@@ -261,4 +286,5 @@ CASES: Mapping[str, Case] = {
     "watttime-index": WATTTIME_INDEX,
     "entsoe": ENTSOE,
     "carbon-aware-sdk": CARBON_AWARE_SDK,
+    "openadr": OPENADR,
 }

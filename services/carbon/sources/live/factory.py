@@ -13,6 +13,7 @@ from services.carbon.sources.live.electricity_maps import ElectricityMaps
 from services.carbon.sources.live.entsoe import Entsoe
 from services.carbon.sources.live.http import Http, fits_a_header
 from services.carbon.sources.live.neso import Neso
+from services.carbon.sources.live.openadr import OpenAdr
 from services.carbon.sources.live.provider import HttpProvider
 from services.carbon.sources.live.watttime import WattTime
 from services.kit.config import carbon_sources as settings
@@ -23,6 +24,7 @@ _PROVIDERS: Mapping[type, type[HttpProvider[Any]]] = {
     settings.ElectricityMapsSource: ElectricityMaps,
     settings.EntsoeSource: Entsoe,
     settings.NesoSource: Neso,
+    settings.OpenAdrSource: OpenAdr,
     settings.WattTimeSource: WattTime,
 }
 
@@ -54,8 +56,8 @@ def _api_key(source: settings.KeyedSource) -> SecretStr | None:
             raise ConfigError(place, [Mistake(setting, 0, "the variable is not set, or empty")])
     else:
         return None
-    # A password of WattTime is encoded, and may be any text; others go into headers.
-    any_text = isinstance(source, settings.WattTimeSource)
+    # A password or a secret is encoded, and may be any text; others go into headers.
+    any_text = isinstance(source, settings.WattTimeSource | settings.OpenAdrSource)
     if not any_text and not fits_a_header(found):
         raise ConfigError(place, [Mistake(setting, 0, "must be printable ASCII")])
     return SecretStr(found)

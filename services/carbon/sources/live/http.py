@@ -106,6 +106,18 @@ class Http:
             SourceFailed: The request failed, or `parse` did.
         """
         request = self._client.build_request("GET", url, params=params, headers=headers)
+        return await self._parsed(request, parse, auth)
+
+    async def post(
+        self, url: str, parse: Callable[[bytes], T], form: Mapping[str, str]
+    ) -> T | None:
+        """Return the parsed body of the answer to a form; otherwise as `get`."""
+        request = self._client.build_request("POST", url, data=form)
+        return await self._parsed(request, parse)
+
+    async def _parsed(
+        self, request: httpx.Request, parse: Callable[[bytes], T], auth: httpx.Auth | None = None
+    ) -> T | None:
         key = str(request.url)
         conditions = self._validators.get(key, {})
         request.headers.update(conditions)
@@ -218,6 +230,13 @@ class Http:
             self._validators[key] = known
         while len(self._validators) > 8:
             del self._validators[next(iter(self._validators))]
+
+
+def sendable(token: SecretStr) -> SecretStr:
+    """Return a token that a header may carry."""
+    if not fits_a_header(token.get_secret_value()):
+        raise ValueError("must be printable ASCII")
+    return token
 
 
 def fits_a_header(text: str) -> bool:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, SecretStr
 
 from services.carbon.core.model import Provenance, Sample
 from services.carbon.core.sources.feed import Reading, SourceFailed
-from services.carbon.sources.live.http import Http, fits_a_header
+from services.carbon.sources.live.http import Http, sendable
 from services.carbon.sources.live.provider import (
     PAST,
     HttpProvider,
@@ -37,15 +37,8 @@ _SCALES = {_LB: G_PER_KWH_OF_LB_PER_MWH, "percentile": 1.0}
 _UNITS = {"co2_moer": _LB, "co2_aoer": _LB, "signal_index": "percentile"}
 
 
-def _sendable(token: SecretStr) -> SecretStr:
-    """Return a token that a header may carry."""
-    if not fits_a_header(token.get_secret_value()):
-        raise ValueError("must be printable ASCII")
-    return token
-
-
 class _Login(BaseModel):
-    token: Annotated[SecretStr, AfterValidator(_sendable)]
+    token: Annotated[SecretStr, AfterValidator(sendable)]
 
 
 class _Point(BaseModel):

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.core.grid_events.openadr import Reader, Unreadable, duration_s, leading
+from services.kit.openadr import Unreadable, duration_s
+from services.planner.core.grid_events.openadr import Reader, leading
 
 START = datetime(2030, 1, 7, 17, tzinfo=UTC)
 READER = Reader("utility", "hall", "cinquefoil", 3)
