@@ -10,6 +10,7 @@ import grpc
 import pytest
 from google.protobuf.json_format import Parse
 
+from cinquefoil.condition.v1.records import ConditionKind
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from tests.support.fake_agent import (
     Agent,
@@ -88,6 +89,24 @@ async def test_a_changed_objective_is_a_cause_that_the_plan_names(suite: Suite) 
 
     assert seen.plan.reason == "objective: strategy base -> co2opt"
     assert variants(seen.routing) == {"small"}
+
+
+async def test_an_objective_that_no_variant_meets_is_a_condition_as_long_as_it_is_set(
+    suite: Suite,
+) -> None:
+    """Also where the decision changes nothing: what runs stays, and the active plan kept it."""
+    await active(suite.stub, 1)
+
+    def kinds(seen: planner_pb2.WatchResponse) -> set[int]:
+        return {each.kind for each in seen.conditions}
+
+    unmet = {"models.digits.slo.latency_s": "0.0001", "planner.strategy": '"exact"'}
+    await change(suite.stub, unmet)
+    unmet_by = ConditionKind.NO_VARIANT_MEETS_SLO
+    seen = await watch(suite.stub, lambda seen: unmet_by in kinds(seen))
+    assert seen.plan.version == 1
+    await change(suite.stub, reset=("models.digits",))
+    await watch(suite.stub, lambda seen: not kinds(seen))
 
 
 async def test_a_dry_run_shows_the_plan_that_would_follow_and_changes_nothing(

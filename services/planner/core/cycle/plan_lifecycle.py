@@ -39,6 +39,8 @@ class Standing:
         active: The active plan.
         since: Counters when it became active, or later; None: that was before a restart.
         failed: The newest plan, if its rollout failed.
+        missed: Promises that the last decision cannot keep, whether or not it changed what runs;
+            None: no decision since the start.
         undecided: Reason why the last attempt decided nothing; "": it did.
         unfinished: The newest plan and its inputs, if a restart cut its rollout, or a database that
             could not be written: nothing else would finish it, for what runs may be as planned.
@@ -53,6 +55,7 @@ class Standing:
     active: Plan | None = None
     since: Reading | None = None
     failed: Plan | None = None
+    missed: tuple[Condition, ...] | None = None
     undecided: str = ""
     unfinished: tuple[Plan, Observation] | None = None
     pinned: Pin | None = None
@@ -66,8 +69,10 @@ class Standing:
         return Held(self.pinned, self.pinned_at, self.freeze, now)
 
     def conditions(self, state: ClusterState) -> tuple[Condition, ...]:
-        """Return the active plan's missed promises, and the reasons why there is no newer plan."""
-        found = () if self.active is None else self.active.conditions
+        """Return promises that are missed, and the reasons why there is no newer plan."""
+        found = self.missed
+        if found is None:
+            found = () if self.active is None else self.active.conditions
         if self.failed is not None:
             why = f"plan {self.failed.version} failed: {self.failed.failure}"
             found = (*found, Condition(ConditionKind.ROLLOUT_FAILED, "plan", why))
@@ -163,9 +168,9 @@ class PlanLifecycle:
         return plan
 
     def note(self, draft: Draft) -> None:
-        """Record the observation and the target, for comparison with later observations."""
+        """Record the observation, the target, and the promises that it cannot keep."""
         self.standing.decided_s = self._state.clock.monotonic()
-        self.standing.undecided = ""
+        self.standing.missed, self.standing.undecided = draft.plan.conditions, ""
         self.standing.wanted = draft.seen.wanting(specs(draft.plan))
 
     async def roll_out(self, plan: Plan, draft: Draft) -> None:
