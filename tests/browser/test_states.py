@@ -22,6 +22,7 @@ PAGES = (
 COMPLETE_MS = 60_000
 """Longest wait for a page on a busy machine, and for its reasons."""
 
+_UNANSWERED = re.compile(r"\w+ at \S+ does not answer")
 _READING = re.compile(r"…$")
 _LINES = """() => [...document.querySelectorAll("#page *")]
   .filter((it) => it.checkVisibility() && ![...it.children].some((each) => each.tagName !== "I"))
@@ -35,8 +36,14 @@ _PLACEHOLDER = re.compile(
 
 
 async def unexplained(page: "Page") -> list[str]:
-    """Return placeholders whose part of the page has no command, where its top has none either."""
+    """Return placeholders whose part of the page has no command, where its top has none either.
+
+    Errors that stand there twice are returned, too.
+    """
     reasons = await page.locator("#wrong, #page [role=alert]").all_inner_texts()
+    errors = _UNANSWERED.findall(await page.locator("main").inner_text())
+    if len(set(errors)) < len(errors):
+        return errors
     if any(commands("\n".join(reasons))):
         return []
     found = [(text, part) for text, part in await page.evaluate(_LINES)]

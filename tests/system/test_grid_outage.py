@@ -179,7 +179,7 @@ class Views:
 
     async def zone(self) -> Row:
         zone: Row
-        (zone,) = (await fetch(self._clients)).zones
+        (zone,) = (await fetch(self._clients, self._deployment)).zones
         return zone
 
     async def plan(self) -> Plan:

@@ -190,7 +190,7 @@ async def test_tokens_come_with_their_cost_and_operators_see_them(world: World) 
         httpx.AsyncClient() as browser,
     ):
         page = (await browser.get(f"http://127.0.0.1:{port}/api/now")).json()
-    (statistics,) = (await fetch(world.clients)).models
+    (statistics,) = (await fetch(world.clients, settings)).models
 
     assert "".join(choice.text for chunk in parts for choice in chunk.choices) == " 4 5 6 7"
     assert last.usage is not None

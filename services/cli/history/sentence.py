@@ -1,5 +1,6 @@
 """A plan in one sentence: when it came, why, and what it changed."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -11,8 +12,8 @@ _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "e
 _MAX_CHANGES: Final = 2
 """Models that a sentence has room for."""
 
-_ACROSS: Final = 0.005
-"""Smallest change of an intensity that is worth a word, as a share."""
+_MOVED: Final = re.compile(r"(\S+) ([\d.]+) -> ([\d.]+) gCO2e/kWh")
+"""An intensity that has moved, in a plan's reason."""
 
 
 def sentence(plan: Plan, before: Plan | None, at: datetime) -> str:
@@ -28,22 +29,22 @@ def sentence(plan: Plan, before: Plan | None, at: datetime) -> str:
     if left := len(changes) - len(shown):
         shown.append(f"{_number(left)} more {'model' if left == 1 else 'models'} changed")
     what = ", ".join(shown) or "the same slices stay"
-    return f"Plan {plan.version} at {at:%H:%M}: {_cause(plan, before)}, {what}."
+    return f"Plan {plan.version} at {at:%H:%M}: {_cause(plan)}, {what}."
 
 
-def _cause(plan: Plan, before: Plan | None) -> str:
+def _cause(plan: Plan) -> str:
     """Return why the plan was made, in a few words."""
     first, _, _ = plan.reason.partition(";")
-    if first.startswith("carbon: ") and before is not None:
-        now, then = plan.inputs.intensity_gco2e_per_kwh, before.inputs.intensity_gco2e_per_kwh
-        moved = [
-            f"{zone if len(now) > 1 else 'grid'} {then[zone]:.0f} -> {now[zone]:.0f} g/kWh"
-            for zone in sorted(now)
-            if zone in then and abs(now[zone] - then[zone]) > _ACROSS * then[zone]
-        ]
-        if moved:
-            return ", ".join(moved)
-    return first.strip() or "no reason is known"
+    moved = _MOVED.findall(first) if first.startswith("carbon: ") else ()
+    several = len(plan.inputs.intensity_gco2e_per_kwh) > 1
+    return (
+        ", ".join(
+            f"{zone if several else 'grid'} {float(before):.0f} -> {float(now):.0f} g/kWh"
+            for zone, before, now in moved
+        )
+        or first.strip()
+        or "no reason is known"
+    )
 
 
 def _changes(plan: Plan, before: Plan | None) -> Iterator[str]:

@@ -46,11 +46,13 @@ def document(  # noqa: PLR0913  # one argument per service
     planners: Mapping[str, str] = MappingProxyType({}),
     problems: Iterable[str] = (),
     file: str = "",
+    speedup: float = 1.0,
 ) -> Row:
     """Return the status; the parts of a service that does not answer are empty.
 
     Args:
-        zones: The carbon service's. CI and ACI in gCO2e/kWh, CIR = CI / ACI; age in grid time.
+        zones: The carbon service's. CI and ACI in gCO2e/kWh, CIR = CI / ACI; staleness is in grid
+            time, age by this machine's clock.
         fleet: The planner's: powers in W, energies in J, latest as reported by the agents.
         plan: The newest plan.
         grid: Grid events that are not over, and the power of sites, W.
@@ -61,10 +63,11 @@ def document(  # noqa: PLR0913  # one argument per service
         planners: "leads", "stands by" or "is away" by address, where there are several.
         problems: A sentence per service that does not answer.
         file: Digest of the deployment file that the command reads.
+        speedup: Grid seconds per second, where the grid is replayed.
     """
     nodes = fleet.nodes if fleet else ()
     return Row(
-        zones=[_row(each, staleness_s=each.staleness.ToNanoseconds() / 1e9) for each in zones],
+        zones=[_zone(each, speedup) for each in zones],
         gpus=[gpu for node in nodes for gpu in gpus_of(node)],
         pues=[
             Row(node=each.node.name, pue=each.pue, measured=each.node.HasField("pue"))
@@ -103,6 +106,11 @@ def document(  # noqa: PLR0913  # one argument per service
         digests=_digests(file, fleet, router),
         problems=sorted(problems),
     )
+
+
+def _zone(zone: Intensity, speedup: float) -> Row:
+    staleness_s = zone.staleness.ToNanoseconds() / 1e9
+    return _row(zone, staleness_s=staleness_s, age_s=staleness_s / speedup)
 
 
 def _row(*messages: Message, **more: Any) -> Row:

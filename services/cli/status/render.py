@@ -18,6 +18,8 @@ from services.cli.status.document import Row
 from services.kit.plurals import counted
 
 _POOR = ("held", "assumed")
+_GIVEN = {"synthetic": "made up", "static": "stated"}
+"""How values are known that nobody measured, by their source."""
 
 
 def render(status: Row) -> RenderableType:
@@ -49,11 +51,16 @@ def _zones(status: Row) -> Table:
             zone.zone,
             zone.signal,
             *_figures(zone),
-            duration(zone.staleness_s),
-            Text(zone.provenance, style="yellow" if zone.provenance in _POOR else ""),
+            duration(zone.age_s),
+            Text(_known_how(zone), style="yellow" if zone.provenance in _POOR else ""),
             zone.source,
         )
     return rows
+
+
+def _known_how(zone: Row) -> str:
+    fresh = zone.provenance not in _POOR
+    return _GIVEN.get(zone.source, zone.provenance) if fresh else str(zone.provenance)
 
 
 def _figures(zone: Row) -> tuple[str, str, str]:

@@ -21,6 +21,7 @@ from services.cli.console import output
 from services.cli.reasons import newest_plan
 from services.cli.status.document import Row, document
 from services.cli.status.render import render
+from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition, ServiceError, Unimplemented
 
@@ -33,7 +34,7 @@ async def show(config: Path, *, as_json: bool) -> bool:
     """Print the status once; return whether every service answered."""
     deployment = load(config)
     async with connected(deployment) as clients:
-        status = await fetch(clients, deployment.digest)
+        status = await fetch(clients, deployment)
     output.show(status, lambda: render(status), as_json=as_json)
     return not status.problems
 
@@ -44,7 +45,7 @@ async def follow(config: Path, *, as_json: bool, interval_s: float) -> None:
     async with connected(deployment) as clients:
         with Live(console=console, auto_refresh=False, screen=False) as live:
             while True:
-                status = await fetch(clients, deployment.digest)
+                status = await fetch(clients, deployment)
                 if as_json:
                     console.out(output.as_line(status), highlight=False)
                 else:
@@ -52,12 +53,12 @@ async def follow(config: Path, *, as_json: bool, interval_s: float) -> None:
                 await asyncio.sleep(interval_s)
 
 
-async def fetch(clients: Clients, file: str = "") -> Row:
+async def fetch(clients: Clients, deployment: Deployment) -> Row:
     """Return the deployment's status; the part of a service that does not answer is empty.
 
     Args:
         clients: The services.
-        file: Digest of the deployment file that they were found by.
+        deployment: The deployment file that they were found by.
     """
     problems: list[str] = []
 
@@ -86,7 +87,8 @@ async def fetch(clients: Clients, file: str = "") -> Row:
         batches=batches.result() or (),
         planners=planners.result(),
         problems=problems,
-        file=file,
+        file=deployment.digest,
+        speedup=deployment.carbon.replay.speedup,
     )
 
 

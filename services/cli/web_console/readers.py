@@ -54,6 +54,7 @@ class ServiceReaders:
         self._clients = clients
         self.deployment = deployment
         self._account = Cached(self._read_account, _KEEP_S, clock)
+        self._last_account: Document = {"models": [], "days": {}}
         self._histories = OrderedDict[tuple[int, int], Cached[Document]]()
         self._clock = clock
         self._last_known = LastKnown(clock)
@@ -64,8 +65,8 @@ class ServiceReaders:
         A service that does not answer is shown as it was last known, `stale` seconds ago;
         `status.problems` has its error. `palette` has the colours of models and variants.
         """
-        status = await fetch(self._clients, self.deployment.digest)
-        account = await _or(self._account.get(), {"models": [], "days": {}})
+        status = await fetch(self._clients, self.deployment)
+        account = self._last_account = await _or(self._account.get(), self._last_account)
         return {
             "status": status,
             "stale": self._last_known.fill(status),

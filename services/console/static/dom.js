@@ -1,4 +1,5 @@
 // Elements from data. Text is always text: nothing that a service says becomes markup.
+import { prose } from "./units.js";
 import { Component, h, render } from "./vendor/preact.js";
 
 export { Component, h, render };
@@ -49,9 +50,20 @@ export async function read(path, given) {
 }
 
 // Text with its commands, which stand between backticks, set as such.
-export const said = (text) => text.split("`").map((part, n) => (n % 2 ? h("code", {}, part) : part));
+export const said = (text) => text.split("`").map((part, n) => (n % 2 ? h("code", {}, part) : prose(part)));
 
-export const failure = (error) => h("p", { class: "problem", role: "alert" }, "✕ ", said(error.message));
+// What stands for figures of a service that does not answer: what is wrong with it stands at the top of the page.
+export const unanswered = (service) => ["Not known: the ", SERVICES[service] ?? service, " does not answer. Start it: ", h("code", {}, "cinquefoil up"), "."];
+export const SERVICES = { carbon: "carbon service", batch: "batch service" }; // where a name alone is no noun
+
+let atTop = []; // problems that the top of the page shows
+export const shownAtTop = (problems) => { atTop = problems; };
+// The service that an error is about, if the top of the page says that it does not answer.
+export const known = ({ message }) => { const service = /^(\w+) at /.exec(message)?.[1]; return atTop.some((each) => each.startsWith(`${service} at `)) && service; };
+export const failure = (error) => {
+  if (known(error)) return h("p", { class: "empty" }, unanswered(known(error)));
+  return h("p", { class: "problem", role: "alert" }, "✕ ", said(error.message));
+};
 
 // A part that is made when it is opened: {id, summary, view}.
 export class Folded extends Component {

@@ -1,8 +1,8 @@
 // What a deployment did, as panels of one time axis.
-import { Component, failure, Folded, h, read, table } from "./dom.js";
+import { Component, failure, Folded, h, known, read, table } from "./dom.js";
 import { fill, line } from "./pictures.js";
 import { Timeline, until } from "./timeline.js";
-import { fixed, ms, stamp } from "./units.js";
+import { fixed, ms, prose, stamp } from "./units.js";
 
 const RELOAD_MS = 15_000;
 const YOUNG_S = 3 * 3600; // a deployment that is younger shows its last hour
@@ -48,11 +48,11 @@ export class History extends Component {
   }
 
   render(_, { found, panels: shown, error, hours }) {
-    if (error && !found) return failure(error);
+    if (error && !found) return h("div", { class: "card" }, failure(error));
     if (!found) return h("p", { class: "empty" }, "Reading what happened…");
     const plans = found.plans.map((each) => ({ ...each, at: each.since_s }));
     return h("section", { class: "card", "aria-label": "What happened" },
-      error && failure(error),
+      error && !known(error) && failure(error),
       h(Timeline, { panels: shown, plans, now: found.until_s, began: began(found), hours, choose: (each) => this.choose(each) }),
       found.gpus.length > MOST_GPUS && h("p", { class: "quiet" }, `${MOST_GPUS} of ${found.gpus.length} GPUs are shown.`),
       h(Folded, { id: "history-table", summary: "Plans as a table", view: () => planTable(found) }));
@@ -70,8 +70,8 @@ const planTable = ({ plans, gpus }) => {
   return table("Plans in the time shown, newest first; UTC", [
     ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
     ["since", (plan) => stamp(plan.since_s)],
-    ["why", (plan) => plan.cause],
-    ["in short", (plan) => plan.sentence.replace(/^.*?: /, "")],
+    ["why", (plan) => prose(plan.cause)],
+    ["in short", (plan) => prose(plan.sentence.replace(/^.*?: /, ""))],
     ["slices", (plan) => plan.slices.map((each) => `${named.get(each.gpu) ?? each.gpu.slice(0, 8)} ${each.placement} ${each.model}/${each.variant}`).join(", ") || "none"],
   ], plans.toReversed(), "No plan ran in this time.");
 };

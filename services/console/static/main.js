@@ -1,5 +1,5 @@
 // Which page is shown, and the stream of the present that it is shown from.
-import { failure, h, render } from "./dom.js";
+import { failure, h, render, shownAtTop } from "./dom.js";
 import { Account } from "./account.js";
 import { Batches } from "./batches.js";
 import { modelsPage } from "./models.js";
@@ -33,7 +33,9 @@ function opened() {
 
 function explain() {
   const { name, detail } = opened();
-  if (present) render(h(Why, { present, most: name === "now" ? MOST_SAID : name === "nodes" && !detail ? 0 : 1 }), wrong);
+  if (!present) return;
+  shownAtTop(present.status.problems);
+  render(h(Why, { present, most: name === "now" ? MOST_SAID : name === "nodes" && !detail ? 0 : 1 }), wrong);
 }
 
 async function draw() {

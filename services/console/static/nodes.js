@@ -51,7 +51,7 @@ export function nodesPage({ status }) {
       ["zone", (zone) => zone.zone],
       ["signal", (zone) => zone.signal],
       ["gCO₂e/kWh", (zone) => (zone.percentile === null ? fixed(zone.intensity_gco2e_per_kwh, 1) : `${fixed(zone.percentile, 0)}th percentile`), "number"],
-      column("age", status.zones, AGE, (zone) => zone.staleness_s),
+      column("age", status.zones, AGE, (zone) => zone.age_s),
       ["known how", (zone) => `${["held", "assumed"].includes(zone.provenance) ? "▲ " : ""}${provenance(zone)}`],
     ], status.zones, "No carbon intensity is known. Start the carbon service: cinquefoil up, or cinquefoil carbon serve.")),
     h("section", {}, h("h2", {}, "Deployment files"),

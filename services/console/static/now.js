@@ -1,10 +1,10 @@
 // Now: what just happened and why, what it saves, and how models, GPUs and the grid are.
-import { Component, Folded, h, table, tile } from "./dom.js";
+import { Component, Folded, h, table, tile, unanswered } from "./dom.js";
 import { History } from "./history.js";
 import { fill, forecastPicture, gpuBar, line, spoken, swatch } from "./pictures.js";
 import { clock } from "./timeline.js";
-import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, stamp } from "./units.js";
-import { silent, unserved } from "./why.js";
+import { age, carbon, counted, energy, fixed, gpuName, ms, percent, prose, provenance, saved, stamp } from "./units.js";
+import { late, silent, unserved } from "./why.js";
 
 const MOST_GPUS = 32;
 const STATES = { proposed: "about to be carried out", rolling: "being carried out" }; // of a plan, where its own word says less
@@ -40,7 +40,7 @@ function happened({ plan, leader, problems, conditions }, history) {
   return h("div", {},
     h("p", { class: "headline" },
       h("a", { href: `#/plans/${plan.version}`, id: "newest" }, `Plan ${plan.version}`),
-      past ? past.sentence.replace(/^Plan \d+/, "") : ` is ${STATES[plan.state] ?? plan.state}: ${plan.reason}.`),
+      prose(past ? past.sentence.replace(/^Plan \d+/, "") : ` is ${STATES[plan.state] ?? plan.state}: ${plan.reason}.`)),
     h("p", { class: "quiet", id: "next" },
       past ? `It is ${STATES[plan.state] ?? plan.state}. ` : "",
       leader ? `Planner: ${leader.holder}, term ${leader.term}. ` : "",
@@ -78,13 +78,13 @@ function tiles(status, days, history) {
   const answered = status.models.filter((model) => known(model.p95_s)), share = (model) => model.p95_s / model.slo_latency_s;
   const kept = answered.filter((model) => share(model) <= 1), nearest = answered.toSorted((a, b) => share(b) - share(a))[0];
   const some = (day) => day?.requests > 0;
-  const away = (service) => silent(status, service) && [`Not known: the ${service} does not answer. Start it: `, h("code", {}, "cinquefoil up"), "."];
+  const away = (service) => silent(status, service) && unanswered(service);
   return [
     tile("Saved today", some(days.today) ? saved(days.today).replace(/ \(.*/, "") : "–",
       (!some(days.today) && away("planner")) || [some(days.today) ? `${percent(days.today.saved_ratio)} less than BASE, idle GPUs included.` : ["No request was answered today. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."],
         " ", some(days.yesterday) ? `Yesterday: ${saved(days.yesterday)}.` : "Yesterday: nothing was served."]),
     tile("Objectives kept", answered.length ? `${kept.length} of ${answered.length}` : "–",
-      nearest ? `Nearest its objective: ${nearest.model}, p95 ${ms(nearest.p95_s)} of ${ms(nearest.slo_latency_s)} (${percent(share(nearest))}).` : away("router") || ["No request was answered yet. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."], kept.length < answered.length ? "bad" : ""),
+      nearest ? `${share(nearest) > 1 ? "Furthest above its objective" : "Nearest its objective"}: ${nearest.model}, p95 ${ms(nearest.p95_s)} of ${ms(nearest.slo_latency_s)} (${percent(share(nearest))}).` : away("router") || ["No request was answered yet. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."], kept.length < answered.length ? "bad" : ""),
     tile("Power now", status.gpus.length ? fixed(power, 0, " W") : "–", !status.gpus.length ? away("planner") || ["No GPU has joined. Start an agent: ", h("code", {}, "cinquefoil gpuagent serve"), "."] : known(base) ? `BASE would draw ${fixed(base, 0, " W")}.` : `${counted(status.gpus.length, "GPU")}.`),
   ];
 }
@@ -102,6 +102,7 @@ function modelCard(model, row, palette, status) {
     h("div", { class: "meter", "aria-hidden": "true" }, h("i", { class: share > 1 ? "over" : "", style: { width: `${Math.min(100, (share ?? 0) * 100)}%` } })),
     h("ul", { class: "variants", "aria-label": "Variants and their shares" }, variants.length ? variants : h("li", {}, "No variant serves it.")),
     share === null && h("p", { class: "empty" }, unserved(model.model, status)),
+    share > 1 && h("p", { class: "empty" }, late(model.model, status)),
     h("dl", { class: "facts" },
       fact("Requests", fixed(model.rate_rps, 1, " req/s")),
       model.output_tokens ? fact("Tokens", fixed(model.output_tokens_per_s, 1, " tokens/s")) : null,
@@ -111,14 +112,14 @@ function modelCard(model, row, palette, status) {
       row?.requests > 0 && fact("Energy of a request", energy(row.energy_j / row.requests)),
       row ? fact("Emitted in 24 h", carbon(row.carbon_gco2e)) : null,
       row?.cost_eur ? fact("Cost in 24 h", `${row.cost_eur.toPrecision(3)} EUR`) : null,
-      row?.requests > 0 ? fact("Saved in 24 h", saved(row)) : null));
+      row?.requests > 0 ? fact("Saved in 24 h", saved(row).replace(/ \(.*/, "")) : null));
 }
 
 // {forecast}: as of the history, whose times are those of clocks, also where the grid is replayed.
 function zoneCard(zone, forecast) {
   const absolute = zone.percentile === null, hours = [...(forecast?.times_s.keys() ?? [])];
   return h("section", { class: "card", "aria-label": zone.zone },
-    h("h3", {}, zone.zone, h("small", {}, `${provenance(zone)}, ${age(zone.staleness_s)} old`)),
+    h("h3", {}, zone.zone, h("small", {}, `${provenance(zone)}, ${age(zone.age_s)} old`)),
     h("p", { class: "figure" }, absolute ? fixed(zone.intensity_gco2e_per_kwh, 0) : `${fixed(zone.percentile, 0)}th`, h("small", {}, absolute ? ` gCO₂e/kWh${zone.ratio ? `, ${percent(zone.ratio)} of its average` : ""}` : " percentile")),
     hours.length > 1 && absolute
       ? [h("p", {}, coming(zone, forecast)), forecastPicture(zone, forecast), h(Folded, { id: `forecast-${zone.zone}`, summary: "Forecast as a table", view: () =>
@@ -141,7 +142,7 @@ function coming(zone, { times_s: times, expected }) {
 
 function gpuCards(status, palette) {
   const { gpus } = status;
-  if (!gpus.length && silent(status, "planner")) return h("p", { class: "empty" }, "Not known: the planner does not answer. Start it: ", h("code", {}, "cinquefoil up"), ".");
+  if (!gpus.length && silent(status, "planner")) return h("p", { class: "empty" }, unanswered("planner"));
   if (!gpus.length) return h("p", { class: "empty" }, "No GPU has joined. Start an agent: ", h("code", {}, "cinquefoil gpuagent serve"), ".");
   const nodes = [...new Set(gpus.slice(0, MOST_GPUS).map((gpu) => gpu.node))];
   return h("div", {}, h("div", { class: "cards" }, nodes.map((node) => {

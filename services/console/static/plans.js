@@ -3,7 +3,7 @@ import { Folded, h, Later, read, table } from "./dom.js";
 import { compared, shown, title, values } from "./fields.js";
 import { finite, gpuNames, segments } from "./outlook.js";
 import { Order } from "./session.js";
-import { CARBON, column, counted, fixed, gpuName, percent, time, word } from "./units.js";
+import { CARBON, column, counted, fixed, gpuName, percent, prose, time, word } from "./units.js";
 
 const state = (plan) => word(plan.state, "PLAN_STATE_");
 
@@ -18,11 +18,11 @@ export async function plansPage() {
     plans.length > 1 && compare(plans),
     h("div", { class: "card" }, table("Newest first; times are UTC", [
       ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
-      ["made", (plan) => time(plan.created_at), "short"],
+      ["made", (plan) => time(plan.created_at).slice(5), "short"],
+      ["because", (plan) => prose(plan.failure || plan.reason), "words"],
       ["state", (plan) => `${state(plan)}${plan.pinned ? ", pinned" : ""}`],
       ["by", (plan) => plan.strategy],
-      ["because", (plan) => plan.failure || plan.reason],
-      ["power, W", (plan) => fixed(plan.prediction?.power_w, 0), "number"],
+            ["power, W", (plan) => fixed(plan.prediction?.power_w, 0), "number"],
       column("emissions per hour", plans, CARBON, (plan) => plan.prediction?.carbon_gco2e_per_h),
       ...(plans.length > 1 ? [["go back", (plan) => (plan.version === newest ? "it is the newest" : h("a", { href: `#/plans/${newest}..${plan.version}`, "aria-label": `What rolling back to plan ${plan.version} would change` }, "what would change")), "short"],
       ["against the newest", (plan) => (plan.version === newest ? "" : h("a", { href: `#/plans/${plan.version}..${newest}`, "aria-label": `Compare plan ${plan.version} with plan ${newest}` }, "compare"))]] : []),
@@ -46,8 +46,8 @@ export async function planPage(version) {
   return h("div", {},
     h("p", {}, h("a", { href: "#/plans" }, "All plans"), before > 0 ? [" · ", h("a", { href: `#/plans/${before}..${plan.version}` }, `what changed since plan ${before}`)] : null),
     h("h1", {}, `Plan ${plan.version}`),
-    h("p", { class: "headline" }, `Made ${time(plan.created_at)} UTC by ${plan.strategy}, because ${plan.reason}. It is ${state(plan)}; its rollout takes ${counted(plan.steps, "step")} and changes ${counted(plan.slice_changes, "slice")}.`),
-    plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
+    h("p", { class: "headline" }, `Made ${time(plan.created_at)} UTC by ${plan.strategy}, because ${prose(plan.reason)}. It is ${state(plan)}; its rollout takes ${counted(plan.steps, "step")} and changes ${counted(plan.slice_changes, "slice")}.`),
+    plan.degraded && h("p", { class: "warning" }, `▲ ${prose(plan.degraded)}`),
     plan.failure && h("p", { class: "problem" }, `✕ ${plan.failure}`),
     values("More of the plan", plan, STORY, names),
     h(Order, { id: "pin", key: plan.version, label: `Pin plan ${plan.version}: hold it while it is active`, name: "pin", body: { version: plan.version }, command: `cinquefoil plan pin ${plan.version}` }),
@@ -80,7 +80,7 @@ const MEASURED = ["power_w", "carbon_gco2e_per_h", "latency_s", "accuracy"];
 function explanation(found) {
   const outlooks = { plan: found.plan, "runner-up": found.runner_up?.outlook, BASE: found.base?.outlook };
   return h("div", {},
-    found.sentences.map((each) => h("p", {}, each)),
+    found.sentences.map((each) => h("p", {}, prose(each))),
     table("What keeps it from being better", [
       ["constraint", (each) => each.constraint.replaceAll("_", " ")],
       ["used", (each) => percent(finite(each.used)), "number"],

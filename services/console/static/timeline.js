@@ -1,7 +1,7 @@
 // One axis of time for all that a deployment did: panels below one another, one cursor over all.
 import { Component, Folded, h, table } from "./dom.js";
 import { bandsPicture } from "./pictures.js";
-import { stamp } from "./units.js";
+import { prose, stamp } from "./units.js";
 
 const LEFT = 44, TOP = 6; // of a panel's picture, px
 const SPANS = { 1: "Last hour", 6: "6 hours", 24: "Last day" };
@@ -173,7 +173,7 @@ export class Timeline extends Component {
       h("div", { class: "plot" }, h(Picture, { panel: each, from, to, now, width })));
     return h("div", { class: "timeline", onKeyDown: this.keys },
       h("div", { class: "bar" },
-        h("p", { class: "at", "aria-live": "off" }, h("strong", {}, at === null ? "Now" : `${stamp(shown)} UTC`), at !== null && plan ? ` ${plan.sentence}` : ""),
+        h("p", { class: "at", "aria-live": "off" }, h("strong", {}, at === null ? "Now" : `${stamp(shown)} UTC`), at !== null && plan ? ` ${prose(plan.sentence)}` : ""),
         h("div", { class: "choice", role: "group", "aria-label": "Time shown" },
           Object.entries(SPANS).map(([each, words]) => h("button", { type: "button", "aria-pressed": String(Number(each) === hours && !zoom), onClick: () => { this.setState({ zoom: null }); choose(Number(each)); } }, words)),
           zoom && h("button", { type: "button", id: "unzoom", onClick: () => this.setState({ zoom: null }) }, "Zoom out"))),
@@ -201,7 +201,7 @@ function marks(plans, x, current) {
     const at = x(plan.at), numbered = at <= free;
     if (numbered) free = at - MARK;
     return h("a", { class: `mark${numbered ? "" : " dot"}${plan === current ? " current" : ""}`, key: plan.version, href: `#/plans/${plan.version}`, tabindex: numbered ? 0 : -1, style: { left: `${at}px` },
-      title: plan.sentence, "aria-label": plan.sentence }, numbered ? plan.version : "");
+      title: prose(plan.sentence), "aria-label": prose(plan.sentence) }, numbered ? plan.version : "");
   });
   return newest.reverse();
 }

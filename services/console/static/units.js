@@ -39,6 +39,8 @@ export const age = (seconds) =>
 export const time = (text) => (text ?? NONE).slice(0, 19).replace("T", " ");
 export const stamp = (s) => time(new Date(s * 1e3).toISOString()); // of seconds since 1970
 export const gpuName = (gpu) => `${gpu.node}/${gpu.index}`;
+// Words of services as they are set here: CO₂, minus signs and arrows.
+export const prose = (text) => text.replaceAll("CO2e", "CO₂e").replaceAll(" -> ", " → ").replace(/(^|[ (])-(?=\d)/g, "$1−");
 export const word = (name, prefix) => name.replace(prefix, "").toLowerCase().replaceAll("_", " ");
 
 // What was saved against BASE, with the half-width of its 95 % interval; absent before any request.

@@ -5,7 +5,7 @@ import { cards } from "./outcome.js";
 import { ghosts, gpuNames, segments } from "./outlook.js";
 import { frontPicture } from "./pictures.js";
 import { Order, session } from "./session.js";
-import { CARBON, carbon, column, counted, fixed, gpuName, percent, time } from "./units.js";
+import { CARBON, carbon, column, counted, fixed, gpuName, percent, prose, time } from "./units.js";
 
 const WAIT_MS = 150; // after the last move of a slider
 const VALID_MS = 600_000; // of a proposal, as the planner keeps it
@@ -21,7 +21,7 @@ const SLIDERS = [
 ];
 
 const reasons = ({ explanation }) => h("div", {},
-  explanation.sentences.map((each) => h("p", {}, each)),
+  explanation.sentences.map((each) => h("p", {}, prose(each))),
   compared("The plan, and what else there was", { then: explanation.plan, "what runs now": explanation.unchanged, "runner-up": explanation.runner_up?.outlook, BASE: explanation.base?.outlook }));
 
 const unset = (slider, inputs) => slider.unset ?? slider.of?.(inputs) ?? inputs[slider.name];

@@ -48,7 +48,7 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await PlannerServiceStub(second).GetFleet(planner_pb2.GetFleetRequest())
             async with commands.connected(waits) as clients:
-                standings = (await show.fetch(clients)).planners
+                standings = (await show.fetch(clients, waits)).planners
             taken = len(agent.steps)
         async with dial(addresses) as channel:
             await eventually(lambda: _serves(channel))

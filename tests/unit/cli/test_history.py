@@ -38,7 +38,7 @@ FIRST = plan(13, "first plan: 1 GPU", ("digits", "svc", "3g.20gb@0"), Z=182.0)
 
 
 def test_a_sentence_says_when_why_and_what_moved() -> None:
-    """As an operator would say it; the grid by the figures of both plans."""
+    """As an operator would say it; the grid by the figures of the plan's reason."""
     reason = "carbon: Z 182.0 -> 205.4 gCO2e/kWh (+12.9 %)"
     moved = plan(14, reason, ("digits", "mlp-64", "1g.5gb@0"), Z=205.4)
 
