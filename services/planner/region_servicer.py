@@ -35,7 +35,10 @@ class RegionServicer(RegionServiceServicer):
         """
         found = self._leading.led.regions
         if found is None:
-            raise FailedPrecondition("this deployment has one region: it has no `regions`")
+            raise FailedPrecondition(
+                "this deployment has one region; `regions` in its file names it and its peers, and "
+                "`cinquefoil config schema` has the settings"
+            )
         return found
 
     async def Exchange(self, request: pb.ExchangeRequest, context: Any) -> pb.ExchangeResponse:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
 TOKEN = "t" * 32
+PATIENCE_MS = 30_000
+"""Longest wait for what is expected, on a busy machine."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -121,6 +123,7 @@ async def browser() -> AsyncIterator["Browser"]:
     api = pytest.importorskip("playwright.async_api", reason="pip install playwright")
     if CHROMIUM is None:
         pytest.skip("no chromium on the path: apt-get install chromium")
+    api.expect.set_options(timeout=PATIENCE_MS)
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium has none for root
     async with api.async_playwright() as playwright:
         started = await playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)

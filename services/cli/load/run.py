@@ -66,11 +66,6 @@ async def load(config: Path, model: str, options: Options, *, as_json: bool) -> 
         )
     rate_rps = options.rate_rps or deployment.models[model].demand_rps or 1.0
     due_s = due_times_s(options.profile, rate_rps, options.duration_s, options.seed).tolist()
-    console.print(
-        f"{counted(len(due_s), 'request')} to {model} in {options.duration_s:g} s, "
-        f"{options.profile}",
-        highlight=False,
-    )
     async with connected(deployment) as clients:
         described = await clients.inference.ModelMetadata(oip.ModelMetadataRequest(name=model))
         sender = Sender(
@@ -79,6 +74,10 @@ async def load(config: Path, model: str, options: Options, *, as_json: bool) -> 
             Books(deployment.models[model].slo.latency_s),
             RealClock(),
             deployment.router.default_timeout_s,
+        )
+        count = counted(len(due_s), "request")
+        console.print(
+            f"{count} to {model} in {options.duration_s:g} s, {options.profile}", highlight=False
         )
         await send(console, sender, due_s)
     books = sender.books

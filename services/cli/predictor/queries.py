@@ -41,7 +41,10 @@ async def forget(config: Path, request: pb.ForgetRequest) -> None:
 
 def _predictor(clients: Clients) -> pb_grpc.PredictorServiceAsyncStub:
     if clients.predictor is None:
-        raise NotFound("the deployment has no predictor; `predictor: {}` in its file adds one")
+        raise NotFound(
+            "the deployment has no predictor: `predictor: {}` in its file adds one, and "
+            "`cinquefoil predictor serve`, or `cinquefoil up`, starts it"
+        )
     return clients.predictor
 
 

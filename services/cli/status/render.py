@@ -19,7 +19,7 @@ from services.kit.plurals import counted
 
 _POOR = ("held", "assumed")
 _GIVEN = {"synthetic": "made up", "static": "stated"}
-"""How values are known that nobody measured, by their source."""
+"""Provenance of values that are not measured, by their source."""
 
 
 def render(status: Row) -> RenderableType:

@@ -1,8 +1,8 @@
 // Nodes and sources: what keeps something from working, and the setting that changes it.
-import { h, said, table } from "./dom.js";
+import { h, said, table, unanswered } from "./dom.js";
 import { Order } from "./session.js";
 import { AGE, column, ENERGY, fixed, provenance } from "./units.js";
-import { byEffect, remedy } from "./why.js";
+import { byEffect, remedy, silent } from "./why.js";
 
 const MARKS = { stops: "✕ stops", waits: "… waits", degrades: "▲ degrades" };
 
@@ -33,7 +33,7 @@ export function nodesPage({ status }) {
       ["of", (each) => each.subject],
       ["what is wrong", (each) => each.sentence],
       ["what changes it", remedy],
-    ], byEffect(status.conditions), status.problems.some((each) => each.startsWith("planner at")) ? "Conditions are not known: the planner does not answer." : "✓ Nothing keeps a node, model, plan or zone from working.")),
+    ], byEffect(status.conditions), silent(status, "planner") ? "Conditions are not known: the planner does not answer." : "✓ Nothing keeps a node, model, plan or zone from working.")),
     h("section", { class: "whole" }, h("h2", {}, "Nodes"),
     table("What each has, draws and is used for", [
       ["node", (each) => each.name],
@@ -44,7 +44,7 @@ export function nodesPage({ status }) {
       ["PUE", (each) => (each.pue ? `${fixed(each.pue.pue, 2)}${each.pue.measured ? " (measured)" : ""}` : each.away ? "away" : "1 (not stated)"), "number"],
       ["use", (each) => (each.order ? `▲ out of use${each.order.drain ? ", drained" : " from the next plan"}${each.order.principal ? `, by ${each.order.principal}` : ""}` : "✓ in use"), "short"],
       ["change", (each) => h("a", { href: `#/nodes/${each.name}`, "aria-label": `${each.order ? "Use" : "Take out of use:"} ${each.name}` }, each.order ? "use again" : "take out of use"), "short"],
-    ], nodes, status.problems.some((each) => each.startsWith("planner at")) ? "Nodes are not known: the planner does not answer." : "No node has a GPU that the planner knows."),
+    ], nodes, silent(status, "planner") ? "Nodes are not known: the planner does not answer." : "No node has a GPU that the planner knows."),
     status.away.length > 0 && h("p", { class: "quiet" }, "An agent that is away is started on its node: ", h("code", {}, `cinquefoil gpuagent serve --node ${status.away[0]}`))),
     h("section", {}, h("h2", {}, "Sources"),
     table("Carbon intensity", [
@@ -65,8 +65,8 @@ export function nodePage({ status }, name) {
   const order = status.orders.find((each) => each.node === name);
   const without = new URLSearchParams(gpus.map((gpu) => ["without", gpu.uuid]));
   if (!gpus.length && !order) {
-    const why = status.problems.find((each) => each.startsWith("planner at")) ?? (status.away.includes(name) ? `Its agent is away, and nothing is known of its GPUs. Start it there: \`cinquefoil gpuagent serve --node ${name}\`.` : "No node of this name has a GPU; `cinquefoil nodes list` has all.");
-    return h("div", {}, h("h1", {}, name), h("p", { class: "empty" }, said(why)), h("p", {}, h("a", { href: "#/nodes" }, "All nodes")));
+    const why = silent(status, "planner") ? unanswered("planner") : said(status.away.includes(name) ? `Its agent is away, and nothing is known of its GPUs. Start it there: \`cinquefoil gpuagent serve --node ${name}\`.` : "No node of this name has a GPU; `cinquefoil nodes list` has all.");
+    return h("div", {}, h("h1", {}, name), h("p", { class: "empty" }, why), h("p", {}, h("a", { href: "#/nodes" }, "All nodes")));
   }
   return h("div", {},
     h("p", {}, h("a", { href: "#/nodes" }, "All nodes")),

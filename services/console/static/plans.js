@@ -18,7 +18,7 @@ export async function plansPage() {
     plans.length > 1 && compare(plans),
     h("div", { class: "card" }, table("Newest first; times are UTC", [
       ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
-      ["made", (plan) => time(plan.created_at).slice(5), "short"],
+      ["made", (plan) => time(plan.created_at).slice(5, 16), "short"],
       ["because", (plan) => prose(plan.failure || plan.reason), "words"],
       ["state", (plan) => `${state(plan)}${plan.pinned ? ", pinned" : ""}`],
       ["by", (plan) => plan.strategy],

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from cinquefoil.carbon.v1 import carbon_pb2, carbon_pb2_grpc
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import history_pb2, plan_pb2, planner_pb2, planner_pb2_grpc
+from cinquefoil.regions.v1 import regions_pb2_grpc
 from cinquefoil.router.v1 import router_pb2, router_pb2_grpc
 from inference import grpc_service_pb2 as oip
 from inference import grpc_service_pb2_grpc as oip_grpc
@@ -23,6 +25,7 @@ from services.cli.main import app
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.net import free_port
 from services.kit.rpc import serving
+from services.planner.region_servicer import RegionServicer
 
 PLAN = plan_pb2.Plan(
     version=7,
@@ -110,6 +113,9 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         energy = inventory_pb2.GpuEnergy(gpu_uuid="GPU-1", total_j=1500, power_w=112)
         entry = planner_pb2.FleetNode(node=node, connected=True, energy=[energy])
         return planner_pb2.GetFleetResponse(nodes=[entry], energy_j=1500, carbon_gco2e=0.075)
+
+    async def ListChangedSettings(self, request: Any, context: Any) -> Any:
+        return planner_pb2.ListChangedSettingsResponse()
 
     async def ListGridEvents(self, request: Any, context: Any) -> Any:
         return planner_pb2.ListGridEventsResponse()
@@ -199,6 +205,12 @@ def made(kind: Any, *arguments: Any) -> Any:
     return kind(*arguments)
 
 
+def one_region() -> RegionServicer:
+    """The planner's service of regions, of a deployment that has one."""
+    alone: Any = SimpleNamespace(led=SimpleNamespace(regions=None))
+    return RegionServicer(alone)
+
+
 @dataclass(frozen=True)
 class Ended:
     """A command that has ended."""
@@ -276,7 +288,8 @@ async def suite(
             (
                 planner_pb2_grpc.add_PlannerServiceServicer_to_server,
                 given.get("planner") or made(PlannerServicer),
-            )
+            ),
+            (regions_pb2_grpc.add_RegionServiceServicer_to_server, one_region()),
         ],
         "router": [
             (

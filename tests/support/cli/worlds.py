@@ -147,6 +147,13 @@ class Planner(fake_services.PlannerServicer):
         found.conditions.extend(condition_messages(self._world.conditions))
         return found
 
+    async def ReadHistory(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        if not self._world.planned:
+            yield planner_pb2.ReadHistoryResponse(step_s=600)
+            return
+        async for response in super().ReadHistory(request, context):
+            yield response
+
     async def ReadAccount(self, request: Any, context: Any) -> AsyncIterator[Any]:
         return
         yield

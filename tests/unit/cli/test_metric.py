@@ -18,6 +18,11 @@ def texts(*rows: str) -> list[dict[str, Any]]:
 
 
 BOX = np.array([0.0, 0, 2, 2])
+SEEN = {
+    "boxes": np.array([BOX, BOX + 5]),
+    "scores": np.array([0.9, 0.1]),
+    "labels": np.array([7, 8]),
+}
 
 CASES: dict[str, tuple[Metric, Any, Any, float]] = {
     "largest score": (Metric.ACCURACY, answers([0.1, 0.9], [0.8, 0.2]), np.array([1, 1]), 0.5),
@@ -38,6 +43,20 @@ CASES: dict[str, tuple[Metric, Any, Any, float]] = {
     "one direction": (Metric.EMBEDDING_COSINE, answers([2, 0]), np.array([[1.0, 0]]), 1),
     "right angle": (Metric.EMBEDDING_COSINE, answers([0, 3]), np.array([[1.0, 0]]), 0),
     "boxes": (Metric.IOU, answers([[9, 9, 9, 9], [0, 0, 2, 1]]), [BOX], 0.5),
+    "a box too many": (Metric.IOU, answers([[0, 0, 2, 2], [5, 5, 6, 6]]), [BOX], 2 / 3),
+    "one box twice": (Metric.IOU, answers([[0, 0, 2, 2], [0, 0, 2, 2]]), [BOX], 2 / 3),
+    "a missing box": (Metric.IOU, answers([BOX]), [np.array([BOX, BOX + 5])], 2 / 3),
+    "no box": (Metric.IOU, answers(np.zeros((0, 4))), [np.array([BOX])], 0),
+    "no box where there is none": (Metric.IOU, answers(np.zeros((0, 4))), [np.zeros((3, 4))], 1),
+    "boxes of scores and classes": (Metric.IOU, [SEEN], [np.array([[0.0, 0, 2, 2, 7]])], 1),
+    "a box of another class": (Metric.IOU, [SEEN], [np.array([[0.0, 0, 2, 2, 8]])], 0),
+    "boxes of another network": (Metric.IOU, [SEEN], [SEEN], 1),
+    "rows of box, score and class": (
+        Metric.IOU,
+        answers([[0, 0, 2, 2, 0.9, 7], [0, 0, 2, 2, 0.1, 7]]),
+        [np.array([[0.0, 0, 2, 2, 7], [0, 0, 0, 0, 0]])],
+        1,
+    ),
     "masks": (Metric.IOU, answers([[1, 1], [0, 0]], kind="i8"), [np.array([[1, 0], [0, 0]])], 0.5),
     "masks by score": (Metric.IOU, answers([0.9, 0.2]), [np.array([1, 0])], 1),
     "text": (Metric.TEXT, texts("abcd", ""), np.array(["abxd", "ab"], object), 0.375),
@@ -62,6 +81,7 @@ def test_each_metric_by_hand(case: str) -> None:
     [
         (Metric.ACCURACY, answers(np.eye(2)), [0], r"no output has a class .*y \[2, 2\]"),
         (Metric.TEXT, answers([1]), ["a"], "no output has texts"),
+        (Metric.IOU, answers(np.zeros((84, 840))), [np.array([BOX])], "decoding and NMS"),
         (Metric.MSE, answers([1, 2]), np.array([1.0]), "has 2 numbers, and the right one 1"),
     ],
 )
