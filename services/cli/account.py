@@ -1,4 +1,4 @@
-"""The account of energy and carbon, by model, node or zone, and per request."""
+"""The account of energy and carbon, by model, node, zone or region, and per request."""
 
 import math
 import sys
@@ -25,7 +25,7 @@ from services.console.palette import lines
 from services.kit.config import Model
 from services.kit.config.loader import load
 
-KEYS: Final = ("hour", "zone", "node", "model")
+KEYS: Final = ("hour", "zone", "node", "model", "origin", "emitted_in")
 FIGURES: Final = tuple(name for name in AccountEntry.DESCRIPTOR.fields_by_name if name not in KEYS)
 
 Row = SimpleNamespace
@@ -49,7 +49,7 @@ TOTAL: Final = "total"
 
 
 def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
-    """Return a row per model, node or zone, in order of name, and the total.
+    """Return a row per model, node, zone or region of the client, in order of name, and the total.
 
     Two rows at the end have the energy of no model: idle and unattributed energy. The total is the
     sum of all rows. Models have their shares of idle energy; nodes, zones and the total have
@@ -57,11 +57,12 @@ def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
 
     Args:
         entries: Grouped by `by`.
-        by: "model", "node" or "zone".
+        by: "model", "node", "zone" or "region".
     """
     groups: defaultdict[str, list[AccountEntry]] = defaultdict(list)
     for entry in entries:
-        groups[getattr(entry, by)].append(entry)
+        if not entry.emitted_in:  # else it is in another region's account
+            groups[getattr(entry, _NAMES.get(by, by))].append(entry)
     summed = {
         name: {key: sum(getattr(each, key) for each in groups[name]) for key in FIGURES}
         for name in sorted(groups)
@@ -85,6 +86,25 @@ def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
     return found
 
 
+_NAMES: Final = {"region": "origin"}
+"""Fields of groupings that have another name."""
+
+
+def elsewhere(entries: Iterable[AccountEntry]) -> list[Row]:
+    """Return what peer regions emitted for this one's clients, a row for each; not in any total."""
+    found: dict[str, Row] = {}
+    for each in entries:
+        if each.emitted_in:
+            row = found.setdefault(
+                each.emitted_in,
+                Row(region=each.emitted_in, requests=0, energy_j=0.0, carbon_gco2e=0.0),
+            )
+            row.requests += each.requests
+            row.energy_j += each.energy_j
+            row.carbon_gco2e += each.carbon_gco2e
+    return [found[name] for name in sorted(found)]
+
+
 _BASE: Final = ("base_energy_j", "base_carbon_gco2e")
 
 
@@ -99,7 +119,7 @@ def by_hour(entries: Iterable[AccountEntry], by: str) -> list[dict[str, Any]]:
     `hour` is its start (ISO 8601, UTC), `parts_gco2e` what each model, node or zone emitted, gCO2e.
     """
     hours: dict[str, list[AccountEntry]] = {}
-    for entry in entries:
+    for entry in (each for each in entries if not each.emitted_in):
         start = entry.hour.ToDatetime(UTC).isoformat(timespec="seconds")
         hours.setdefault(start, []).append(entry)
     found = []
@@ -248,6 +268,21 @@ def _count(number: float) -> str:
     return f"{number / 1e9:.0f}G"
 
 
+def _elsewhere(found: Sequence[Row]) -> RenderableType:
+    made = table("Elsewhere, for clients of this region, by receipts", "region", *_ELSEWHERE)
+    for row in found:
+        made.add_row(
+            Text(row.region),
+            energy(row.energy_j),
+            _mass(row.carbon_gco2e),
+            _count(row.requests),
+            _mass(row.carbon_gco2e / row.requests) if row.requests else "",
+        )
+    return made
+
+
+_ELSEWHERE: Final = (">energy", ">CO2e", ">requests", ">per\nrequest")
+
 _TIMEOUT_S: Final = 60.0
 _PAGE: Final = 200
 _MAX_PLANS: Final = 2000
@@ -257,6 +292,7 @@ GROUPINGS: Final = {
     "model": pb.ACCOUNT_GROUPING_MODEL,
     "node": pb.ACCOUNT_GROUPING_NODE,
     "zone": pb.ACCOUNT_GROUPING_ZONE,
+    "region": pb.ACCOUNT_GROUPING_REGION,
 }
 
 
@@ -272,7 +308,7 @@ async def show_account(
     Args:
         config: Deployment file.
         window: Start and end, whole hours.
-        by: "model", "node", "zone"; "all": each for itself.
+        by: "model", "node", "zone", "region"; "all": each for itself.
         form: "table", "csv" or "json".
         page: The HTML file; None: none.
     """
@@ -305,12 +341,15 @@ async def show_account(
                     "rows": rows(entries, by),
                     "saved_gco2e_by": parts,
                     "hours": entries,
+                    "elsewhere": elsewhere(entries),
                     "waited": waited,
                 }
             )
         case _:
             found = rows(entries, by)
             Console().print(render(found, by, span))
+            if away := elsewhere(entries):
+                Console().print(_elsewhere(away))
             if owed := saving.words(parts, found[-1].base_carbon_gco2e):
                 Console().print(f"Saved, of BASE, by: {owed}.")
             if waited:

@@ -118,8 +118,9 @@ class Planner:
         self.carbon_budgets = LiveCarbonBudgets(
             store, clock, state, lambda: account_writer.total.carbon_gco2e
         )
-        self.queries = Queries(state, store, account_writer, self.reconciler, work)
         regions = deployment.regions
+        region = regions.name if regions else ""
+        self.queries = Queries(state, store, account_writer, self.reconciler, work, region)
         self.regions = (
             Regions(deployment, state, self.publisher, self.grid_events.sites) if regions else None
         )

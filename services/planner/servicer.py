@@ -444,7 +444,7 @@ class PlannerServicer(PlannerServiceServicer):
             report = load_from(request, {name: each.slo.percentile for name, each in models})
             report = planner.routers.report(link, report)
             if planner.regions is not None:
-                planner.regions.report(request, report.arrivals)
+                planner.account_writer.move(planner.regions.report(request, report.arrivals))
             planner.history.answered(report)
             planner.account_writer.answered(replace(report, latency_s=planner.routers.latency_s()))
 

@@ -21,8 +21,11 @@ async def report(  # noqa: PLR0913  # one argument per option
     *,
     config: Config = DEPLOYMENT,
     by: Annotated[
-        Literal["model", "node", "zone", "all"],
-        typer.Option(help="Group by; all: CSV and JSON keep zone, node and model apart."),
+        Literal["model", "node", "zone", "region", "all"],
+        typer.Option(
+            help="Group by; region: of the clients; all: CSV and JSON keep zone, node and "
+            "model apart."
+        ),
     ] = "model",
     since: Annotated[str, typer.Option(help="An age (12h, 7d) or a time (UTC).")] = "7d",
     until: Annotated[str, typer.Option(help="The same. Default: now.")] = "",
@@ -34,7 +37,7 @@ async def report(  # noqa: PLR0913  # one argument per option
         Path | None, typer.Option(help="Also write it as one interactive HTML file.")
     ] = None,
 ) -> None:
-    """Show energy and carbon by model, node or zone, and the saving against BASE.
+    """Show energy and carbon by model, node, zone or region, and the saving against BASE.
 
     Hours are whole: the first is the one that --since lies in.
     """

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from cinquefoil.batch.v1 import batch_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
-from services.cli.account import GROUPINGS, by_hour, rows
+from services.cli.account import GROUPINGS, by_hour, elsewhere, rows
 from services.cli.client import Clients, first
 from services.cli.console.output import document
 from services.cli.history.document import document as history
@@ -162,7 +162,7 @@ class ServiceReaders:
         }
 
     async def account(self, by: str, hours: int) -> Document:
-        """Return the account of the last hours, by model, node or zone, and hour by hour.
+        """Return the account of the last hours, by model, node, zone or region, and hour by hour.
 
         `began` is when the first meter did, "": not known: the first hour may have begun before.
         """
@@ -177,6 +177,7 @@ class ServiceReaders:
         return {
             "rows": rows(entries, by),
             "hours": by_hour(entries, by),
+            "elsewhere": elsewhere(entries),
             "began": min(each.ToDatetime(UTC) for each in began).isoformat() if began else "",
             "until": datetime.now(UTC).isoformat(timespec="seconds"),
             "colours": lines(self.deployment.models) if by == "model" else {},

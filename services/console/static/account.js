@@ -4,7 +4,7 @@ import { Component, failure, h, read, table, tile } from "./dom.js";
 import { CARBON, carbon, column, ENERGY, energy, percent, saved, time } from "./units.js";
 
 const WINDOWS = { 24: "last day", 168: "last week", 720: "last 30 days" };
-const GROUPS = { model: "by model", node: "by node", zone: "by zone" };
+const GROUPS = { model: "by model", node: "by node", zone: "by zone", region: "by region of the client" };
 const MOST = 8; // areas of the chart
 const NOBODYS = { "(idle)": "var(--line)", "(other)": "var(--quiet)" };
 
@@ -50,7 +50,7 @@ export class Account extends Component {
 }
 
 // Emissions by whom, over time and in sum, beside BASE.
-export function accountView({ rows, hours: whole, until, began, colours }, by) {
+export function accountView({ rows, hours: whole, until, began, colours, elsewhere }, by) {
   const total = rows.at(-1);
   if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports; ", h("code", {}, "cinquefoil status"), " says which agents are connected.");
   const hours = rates(whole, until, began);
@@ -66,6 +66,7 @@ export function accountView({ rows, hours: whole, until, began, colours }, by) {
       x: [...hours.map((each) => each.from), hours.at(-1).to],
       lines: [...emitters(rows, hours, colours ?? {}), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e * each.per_h), dashed: true }].map((line) => ({ ...line, values: [...line.values, line.values.at(-1)] })) }),
     table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval, – where nothing was requested`, columns(by, rows, (row) => row.name), rows, ""),
+    elsewhere?.length > 0 && table("Elsewhere, for clients of this region, by receipts", [["region", (row) => row.region], column("energy", elsewhere, ENERGY, (row) => row.energy_j), column("emitted", elsewhere, CARBON, (row) => row.carbon_gco2e), ["requests", (row) => String(row.requests), "number"]], elsewhere, ""),
     h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
       table("Hours, UTC", columns("hour", hours, (row) => `${time(row.hour)}${row.per_h > 1 ? " (a part)" : ""}`, hours), hours, ""))));
 }

@@ -1,18 +1,26 @@
 """Messages between regions: every figure of a peer is a number, and within what can be."""
 
+import math
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.regions.v1 import regions_pb2 as pb
 from services.kit.errors import InvalidArgument
 from services.kit.rpc.figures import Bounds, check_figures
+from services.kit.units import J_PER_KWH
+from services.planner.core.accounting.moved import Moved, MovedKey
+from services.planner.core.load_report import MOST_RPS
 from services.planner.core.regions.exchange import MAX_RPS, Grant, HomeWish
 from services.planner.core.regions.grants import VALID_S
 from services.planner.core.regions.offers import MAX_INTENSITY_GCO2E_PER_KWH, Offer
 
 _MAX_MODELS: Final = 1024
 _MAX_J: Final = 1e9
+"""Energy of a request: more than sixteen GPUs draw in an hour."""
+
+_MAX_PUE: Final = 10.0
 _WISH: Final[Bounds] = {
     "rate_rps": (0, MAX_RPS),
     "home_energy_j": (0, _MAX_J),
@@ -102,6 +110,36 @@ def grants_from(peer: str, response: pb.ExchangeResponse) -> list[Grant]:
         )
         for offer in response.offers
     ]
+
+
+def moved_from(
+    load: planner_pb2.RegionLoad, hour: datetime, home: str, window_s: float
+) -> dict[MovedKey, Moved]:
+    """Return the requests that a router saw answered, as far as they can be.
+
+    Args:
+        load: What it reports of a peer.
+        hour: The present hour.
+        home: This region.
+        window_s: Length of the report's window, s.
+    """
+    most, found = int(MOST_RPS * window_s), {}
+    for key, moved in (
+        (
+            MovedKey(hour, load.model, load.region, home),
+            Moved(load.answered, load.answered_j, load.answered_gco2e),
+        ),
+        (
+            MovedKey(hour, load.model, home, load.region),
+            Moved(load.sent, load.sent_j, load.sent_gco2e),
+        ),
+    ):
+        if moved.requests and 0 <= moved.energy_j < math.inf and 0 <= moved.carbon_gco2e < math.inf:
+            requests = min(moved.requests, most)
+            energy_j = min(moved.energy_j, requests * _MAX_J)
+            most_gco2e = energy_j * _MAX_PUE * MAX_INTENSITY_GCO2E_PER_KWH / J_PER_KWH
+            found[key] = Moved(requests, energy_j, min(moved.carbon_gco2e, most_gco2e))
+    return found
 
 
 def _check_count(name: str, found: Iterable[pb.Wish] | Iterable[pb.Offer]) -> None:

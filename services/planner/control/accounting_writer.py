@@ -16,6 +16,7 @@ from services.planner.core.accounting.accountant import NO_MODEL, Accountant, Me
 from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.entries import hour_of
+from services.planner.core.accounting.moved import Moved, MovedKey
 from services.planner.core.accounting.site import Site
 from services.planner.core.load_report import LoadReport
 from services.planner.core.service_level import ServiceTarget
@@ -119,6 +120,10 @@ class AccountingWriter:
             energy_j=self._outcome.energy_j + spent.energy_j,
             carbon_gco2e=self._outcome.carbon_gco2e + spent.carbon_gco2e,
         )
+
+    def move(self, moved: Mapping[MovedKey, Moved]) -> None:
+        """Add requests that went between regions."""
+        self._accountant.move(moved)
 
     def rate(self, rates: BaselineRates) -> None:
         """Set BASE's energy per request from now on."""

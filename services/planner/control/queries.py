@@ -25,6 +25,7 @@ from services.planner.control.dry_runs import Basis, DryRuns
 from services.planner.control.reconciler import Reconciler
 from services.planner.core import feasibility
 from services.planner.core.accounting.entries import HOUR, EntryKey, Figures, Grouping, hour_of
+from services.planner.core.accounting.moved import RegionKey, by_region
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.cycle.waiting_work import WaitingWork
@@ -44,14 +45,26 @@ _STRETCH: Final = timedelta(days=1)
 class Queries:
     """Answers queries. Only `apply` changes what runs; solving runs in a thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator
         self,
         state: ClusterState,
         store: Store,
         account_writer: AccountingWriter,
         reconciler: Reconciler,
         waiting: WaitingWork,
+        region: str = "",
     ) -> None:
+        """Prepare to answer.
+
+        Args:
+            state: The cluster.
+            store: Plans and the account.
+            account_writer: Writes the account.
+            reconciler: Carries out plans.
+            waiting: Work that can wait.
+            region: Name of this region; "": there is one.
+        """
+        self._region = region
         self._waiting = waiting
         self._state = state
         self._store = store
@@ -189,7 +202,7 @@ class Queries:
 
     async def account(
         self, since: datetime | None, until: datetime | None, by: Grouping
-    ) -> AsyncIterator[list[tuple[EntryKey, Figures]]]:
+    ) -> AsyncIterator[Sequence[tuple[EntryKey | RegionKey, Figures]]]:
         """Yield the account's entries in order of hour, with all energy drawn up to now.
 
         They are read a day at a time, so that years of them are never in memory at once.
@@ -218,7 +231,12 @@ class Queries:
         end = hour_of(min(until or now, now) + HOUR - timedelta(microseconds=1))
         while start < end:
             following = min(start + _STRETCH, end)
-            yield await self._store.pages.read(start, following, by)
+            found = await self._store.pages.read(start, following, by)
+            if by == "region":
+                moved = await self._store.pages.moved(start, following)
+                yield by_region(found, moved, self._region)
+            else:
+                yield found
             start = following
 
     async def apply(self, proposal_id: str, principal: str = "") -> Plan:

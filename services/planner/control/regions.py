@@ -20,11 +20,14 @@ from services.kit.rpc.access import Caller
 from services.kit.telemetry import logs
 from services.planner.adapters.region_wire import (
     grants_from,
+    moved_from,
     request_to,
     response_to,
     wishes_from,
 )
 from services.planner.control.publisher import Publisher
+from services.planner.core.accounting.entries import hour_of
+from services.planner.core.accounting.moved import Moved, MovedKey
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.waiting_work import zone_weights
 from services.planner.core.decide import staying
@@ -103,8 +106,10 @@ class Regions:
 
     # ---- routers -------------------------------------------------------------------------------
 
-    def report(self, report: planner_pb2.ReportLoadRequest, arrivals: Mapping[str, int]) -> None:
-        """Take what a router says of other regions.
+    def report(
+        self, report: planner_pb2.ReportLoadRequest, arrivals: Mapping[str, int]
+    ) -> dict[MovedKey, Moved]:
+        """Take what a router says of other regions; return the requests that it saw answered.
 
         Args:
             report: The report.
@@ -113,12 +118,14 @@ class Regions:
         now_s = self._state.clock.monotonic()
         window_s = min(max(report.window.ToTimedelta().total_seconds(), 0.05), 60.0)
         if report.router_id not in self._routers and len(self._routers) >= _MAX_ROUTERS:
-            return
+            return {}
         view = self._routers.setdefault(report.router_id, _RouterView(now_s))
         keep = math.exp(-window_s / _SMOOTHED_S)
         foreign = dict.fromkeys(arrivals, 0)
         sent: dict[tuple[str, str], float] = {}
         received: dict[tuple[str, str], float] = {}
+        moved: dict[MovedKey, Moved] = {}
+        hour = hour_of(self._state.clock.now())
         for load in report.region_loads[: len(self._settings.peers) * len(arrivals)]:
             if load.region in self._settings.peers and load.model in foreign:
                 came = min(load.received, arrivals[load.model] - foreign[load.model])
@@ -126,6 +133,7 @@ class Regions:
                 key = load.region, load.model
                 received[key] = came / window_s
                 sent[key] = min(load.sent, arrivals[load.model]) / window_s
+                moved |= moved_from(load, hour, self._settings.name, window_s)
         own = {model: (count - foreign[model]) / window_s for model, count in arrivals.items()}
         view.own_rps = _smoothed(view.own_rps, own, keep)
         view.sent_rps = _smoothed(view.sent_rps, sent, keep)
@@ -136,6 +144,7 @@ class Regions:
             for link in report.region_links[: len(self._settings.peers)]
             if link.region in self._settings.peers and 0 <= link.round_trip_s < math.inf
         }
+        return moved
 
     def _views(self) -> list[_RouterView]:
         since_s = self._state.clock.monotonic() - _LINK_S

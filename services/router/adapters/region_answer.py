@@ -10,7 +10,7 @@ from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument
 from services.kit.power_limits import MOST_GPU_W, MOST_OVER_LIMIT
 from services.router.adapters.answer_check import WrongAnswer
-from services.router.core.accounting.receipts import Answer, Trailers
+from services.router.core.accounting.receipts import CARBON, ENERGY, Answer, Trailers
 from services.router.core.model import Request, ResponseReceiver
 
 _MOST_GPUS: Final = 16
@@ -19,8 +19,9 @@ _MOST_GPUS: Final = 16
 _SLACK_S: Final = 1.0
 _LONGEST: Final = 256
 _ENERGY: Final = "energy_j"
+_CARBON: Final = "carbon_gco2e"
 _TEXTS: Final = frozenset({"cinquefoil-variant"})
-_FIGURES: Final = frozenset({"cinquefoil-energy-j", "cinquefoil-carbon-gco2e"})
+_FIGURES: Final = frozenset({ENERGY, CARBON})
 
 
 def checked(
@@ -130,5 +131,13 @@ class StreamedAnswer:
         self._receiver.complete(
             whole if self._last.raw_output_contents or self._last.outputs else b""
         )
-        variant = self._last.parameters["model_variant"].string_param[:_LONGEST]
-        return Answer(whole, (("cinquefoil-variant", variant),))
+        found = self._last.parameters
+        variant = found["model_variant"].string_param[:_LONGEST]
+        costs = ((ENERGY, _ENERGY), (CARBON, _CARBON))
+        return Answer(
+            whole,
+            (
+                ("cinquefoil-variant", variant),
+                *((key, f"{found[name].double_param:.9g}") for key, name in costs if name in found),
+            ),
+        )

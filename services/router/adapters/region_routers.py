@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
@@ -21,10 +22,11 @@ from services.kit.telemetry import logs
 from services.router.adapters.answer_check import WrongAnswer
 from services.router.adapters.region_answer import StreamedAnswer, checked
 from services.router.adapters.region_link import DEAD_AFTER_S, OpenCall, RegionLink
+from services.router.core.accounting.exchanged import Exchanged
 from services.router.core.accounting.receipts import Answer
-from services.router.core.forwarding import Forwarding
+from services.router.core.forwarding import Forwarding, Outgoing
 from services.router.core.model import Request, ResponseReceiver
-from services.router.core.wire import Head, bool_parameter, string_parameter
+from services.router.core.wire import bool_parameter, string_parameter
 
 _log = logs.get("regions")
 
@@ -55,12 +57,13 @@ class RegionRouters:
         clock: Time.
 
     Attributes:
-        forwarding: Decides which requests leave, and counts them.
+        forwarding: Decides which requests leave.
     """
 
     def __init__(self, deployment: Deployment, clock: Clock) -> None:
         self._deployment, self._clock = deployment, clock
         self._links: dict[str, RegionLink] = {}
+        self._exchanged = defaultdict[tuple[str, str], Exchanged](Exchanged)
         self.forwarding = Forwarding()
 
     async def keep(self) -> None:
@@ -92,32 +95,17 @@ class RegionRouters:
             self._clock.monotonic(),
         )
 
-    async def forward(  # noqa: PLR0913, PLR0917 - what is known of a request
-        self,
-        head: Head,
-        body: bytes,
-        remaining_s: float,
-        receiver: ResponseReceiver | None,
-        client: Callable[[], str] | None,
-        prefix: Callable[[], Sequence[int]] | None,
-    ) -> Answer | None:
+    async def forward(self, outgoing: Outgoing) -> Answer | None:
         """Return a peer region's answer; None: this region answers.
-
-        Args:
-            head: Head of the request.
-            body: The whole serialized request.
-            remaining_s: Its time limit.
-            receiver: Takes responses before the last; None: the caller wants a single one.
-            client: Returns the client's identity.
-            prefix: Returns the names of its prompt's blocks; None: the prompt does not matter.
 
         Raises:
             InvalidArgument: The peer refuses the request as malformed, as this region would.
             Unavailable: The peer failed after parts of its answer had left.
         """
+        head, receiver, client = outgoing.head, outgoing.receiver, outgoing.client
         now_s, model = self._clock.monotonic(), head.model_name
         reached = {name for name, link in self._links.items() if link.round_trip_s is not None}
-        blocks = prefix() if prefix else ()
+        blocks = outgoing.prefix() if outgoing.prefix else ()
         region = self.forwarding.choose(model, now_s, reached, blocks)
         self.forwarding.conversations.keep(model, blocks, region)
         if not region:
@@ -125,7 +113,8 @@ class RegionRouters:
         metadata = [(REGION, self._name)]
         if client is not None:
             metadata.append((CLIENT_ID, client().removeprefix("id:")))
-        request = Request(0, model, body, now_s, now_s + remaining_s, id=head.id)
+        until_s = now_s + outgoing.remaining_s
+        request = Request(0, model, outgoing.body, now_s, until_s, id=head.id)
         errand = _Errand(self._links[region], request, metadata)
         try:
             if receiver is None:
@@ -140,11 +129,11 @@ class RegionRouters:
         except _Silent:
             pass
         else:
-            self.forwarding.sent[region, model] += 1
+            self._exchanged[region, model].sent.add(answer)
             named = answer.body + string_parameter("region", region)
             return Answer(named, (*answer.trailers, (REGION, region)))
         self.forwarding.conversations.keep(model, blocks, "")
-        self.forwarding.returned[region, model] += 1
+        self._exchanged[region, model].returned += 1
         self.forwarding.suspend(region, self._clock.monotonic())
         return None
 
@@ -194,24 +183,30 @@ class RegionRouters:
 
     def received(self, region: str, model: str) -> None:
         """Count a request that came from a peer."""
-        settings = self._deployment.regions
-        if settings is not None and region in settings.peers:
-            self.forwarding.received[region, model] += 1
+        if region in self._links:
+            self._exchanged[region, model].received += 1
+
+    def answered(self, region: str, model: str, answer: Answer) -> None:
+        """Count an answer to a peer's request."""
+        if region in self._links:
+            self._exchanged[region, model].answered.add(answer)
 
     def fill(self, report: planner_pb2.ReportLoadRequest) -> None:
         """Add what went between regions since the last report."""
-        counts = self.forwarding
-        for region, model in {**counts.sent, **counts.received, **counts.returned}:
-            key = region, model
+        for (region, model), each in self._exchanged.items():
             report.region_loads.add(
                 region=region,
                 model=model,
-                sent=counts.sent[key],
-                received=counts.received[key],
-                returned=counts.returned[key],
+                sent=each.sent.requests,
+                received=each.received,
+                returned=each.returned,
+                answered=each.answered.requests,
+                answered_j=each.answered.energy_j,
+                answered_gco2e=each.answered.carbon_gco2e,
+                sent_j=each.sent.energy_j,
+                sent_gco2e=each.sent.carbon_gco2e,
             )
-        for each in (counts.sent, counts.received, counts.returned):
-            each.clear()
+        self._exchanged.clear()
         for region, link in self._links.items():
             if link.round_trip_s is not None:
                 report.region_links.add(region=region, round_trip_s=link.round_trip_s)

@@ -1,13 +1,15 @@
 """Requests that leave for peer regions: within the rates that the planner gives, cleanest first."""
 
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Container, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from cinquefoil.planner.v1.records import Forward
+from services.router.core.model import ResponseReceiver
 from services.router.core.prefix_cache import length_of
+from services.router.core.wire import Head
 
 _BURST_S: Final = 0.5
 """Time whose requests may leave at once, s."""
@@ -83,20 +85,35 @@ class Conversations:
                 self._ends.popitem(last=False)
 
 
+class Outgoing(NamedTuple):
+    """A request that may leave.
+
+    Attributes:
+        head: Its head.
+        body: All of it, serialized.
+        remaining_s: Its time limit.
+        receiver: Takes responses before the last; None: the caller wants a single one.
+        client: Returns the client's identity.
+        prefix: Returns the names of its prompt's blocks; None: the prompt does not matter.
+    """
+
+    head: Head
+    body: bytes
+    remaining_s: float
+    receiver: ResponseReceiver | None
+    client: Callable[[], str] | None
+    prefix: Callable[[], Sequence[int]] | None
+
+
 @dataclass(slots=True, eq=False)
 class Forwarding:
-    """Chooses the region of each request, and counts what goes and comes.
+    """Chooses the region of each request.
 
     Attributes:
         conversations: Regions of conversations; this one is "".
-        sent, received, returned: Requests since they were last taken, by region and model.
     """
 
     conversations: Conversations = field(default_factory=Conversations)
-
-    sent: Counter[tuple[str, str]] = field(default_factory=Counter)
-    received: Counter[tuple[str, str]] = field(default_factory=Counter)
-    returned: Counter[tuple[str, str]] = field(default_factory=Counter)
     _buckets: dict[str, dict[str, _Bucket]] = field(default_factory=dict)
     _suspended_s: dict[str, float] = field(default_factory=dict)
 

@@ -5,7 +5,7 @@ method here waits except `infer` and `drain`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from services.router.core.accounting.receipts import Answer
 from services.router.core.deferrable.release import ReleasePlan
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.forwarding import Outgoing
 from services.router.core.model import (
     InstanceId,
     ModelRoutes,
@@ -62,20 +63,16 @@ class LengthPort(Protocol):
 class ForwardPort(Protocol):
     """Has requests answered by peer regions."""
 
-    async def forward(  # noqa: PLR0913, PLR0917 - what is known of a request
-        self,
-        head: Head,
-        body: bytes,
-        remaining_s: float,
-        receiver: ResponseReceiver | None,
-        client: Callable[[], str] | None,
-        prefix: Callable[[], Sequence[int]] | None,
-    ) -> Answer | None:
+    async def forward(self, outgoing: Outgoing) -> Answer | None:
         """Return a peer region's answer; None: this region answers."""
         ...
 
     def received(self, region: str, model: str) -> None:
         """Count a request that came from a peer."""
+        ...
+
+    def answered(self, region: str, model: str, answer: Answer) -> None:
+        """Count an answer to a peer's request."""
         ...
 
 
@@ -160,8 +157,9 @@ class Engine:
         if self.forwards is None:
             return self._infer(head, body, remaining_s, receiver, client)
         if region:
-            self.forwards.received(region, head.model_name)
-        elif not head.adapter and head.only is None:
+            infer = partial(self._infer, head, body, remaining_s, receiver, client)
+            return _infer_for_peer(self.forwards, region, head.model_name, infer)
+        if not head.adapter and head.only is None:
             return self._infer_in_regions(self.forwards, head, body, remaining_s, receiver, client)
         return self._infer(head, body, remaining_s, receiver, client)
 
@@ -194,7 +192,7 @@ class Engine:
         prefix = (
             partial(prompt_blocks, body) if dispatcher.routes.instance_choice == "prefix" else None
         )
-        answer = await forwards.forward(head, body, limit_s, receiver, client, prefix)
+        answer = await forwards.forward(Outgoing(head, body, limit_s, receiver, client, prefix))
         now_s = self._clock.monotonic()
         if answer is not None:  # own demand: the plan keeps room for it to come home
             self._executor.accounts[head.model_name].stats.arrive(int(now_s + self._epoch_s))
@@ -417,3 +415,13 @@ def shutting_down() -> Unavailable:
     """Return the error of a router that takes no more requests."""
     why = "this router is shutting down"
     return Unavailable(why, reason="DRAINING", retry_after_s=1.0)
+
+
+async def _infer_for_peer(
+    forwards: ForwardPort, region: str, model: str, infer: Callable[[], Awaitable[Answer]]
+) -> Answer:
+    """Return the answer to a peer region's request."""
+    forwards.received(region, model)
+    answer = await infer()
+    forwards.answered(region, model, answer)
+    return answer

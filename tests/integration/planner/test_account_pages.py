@@ -20,6 +20,7 @@ from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.accounting.entries import EntryKey, Figures, Grouping
+from services.planner.core.accounting.moved import Moved, MovedKey
 from services.planner.core.accounting.site import Site
 from services.planner.core.load_report import LoadReport
 from tests.support.planner.stored_plans import GPUS, PLAN
@@ -55,6 +56,22 @@ async def test_entries_come_back_as_they_were_and_pages_add_up(store: Store) -> 
     found = dict(await store.pages.read(HOUR, NEXT + timedelta(hours=1)))
 
     assert found == {key: figures + figures for key, figures in ENTRIES.items()}
+
+
+async def test_requests_between_regions_add_up_and_go_with_their_hours(store: Store) -> None:
+    """As entries do: pages add up, and those before the retention are deleted."""
+    moved = {
+        MovedKey(HOUR, "m", "home", "peer"): Moved(2, 5.0, 0.5),
+        MovedKey(NEXT, "m", "peer", "home"): Moved(3, 7.0, 0.25),
+    }
+    for number in (1, 2, 2):
+        await store.pages.save(Page(Account(page=number), ENTRIES, moved), 0, OUTCOME)
+    found = await store.pages.moved(HOUR, NEXT + timedelta(hours=1))
+    await store.pages.save(Page(Account(page=3)), 0, OUTCOME, keep_from=NEXT)
+    kept = await store.pages.moved(HOUR, NEXT + timedelta(hours=1))
+
+    assert found == {key: each + each for key, each in moved.items()}
+    assert list(kept) == [MovedKey(NEXT, "m", "peer", "home")]
 
 
 async def test_a_page_written_twice_is_written_once(store: Store) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
+from benchmarks._link import linked
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1 import carbon_pb2_grpc
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.rpc import Limits, dial, serving
-from tests.support.frozen_link import linked
 from tests.support.router.router_service import infer_request, running, until
 
 

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from aiohttp.test_utils import TestServer
 
+from benchmarks._link import linked
 from benchmarks.picker.envoy import ACCOUNT, PICK, binary, config, envoy
 from services.kit.config import Tls
 from services.kit.net import free_port
 from tests.support.certificates import issued
-from tests.support.frozen_link import linked
 from tests.support.openai_server import Counting
 from tests.support.paths import ROOT
 from tests.support.router.router_client import status

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from benchmarks._link import Link, linked
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
-from tests.support.frozen_link import Link, linked
 from tests.support.router.router_service import (
     ScriptedWorker,
     World,
@@ -45,10 +45,10 @@ class Pair:
         stub: GRPCInferenceServiceAsyncStub = GRPCInferenceServiceStub(self.home.channel)
         return await stub.ModelInfer(infer_request(1, 2, 3, 4), timeout=timeout)
 
-    def reported(self, world: World, field: str) -> int:
+    def reported(self, world: World, field: str) -> float:
         """Return a count of what a router has reported of the other region."""
         loads = (load for report in world.planner.reports for load in report.region_loads)
-        return sum(getattr(load, field) for load in loads)
+        return float(sum(getattr(load, field) for load in loads))
 
 
 def _section(name: str, peer: str, router: str) -> dict[str, Any]:
@@ -94,9 +94,16 @@ async def test_requests_leave_with_their_receipt_and_never_twice() -> None:
         answers = [await pair.infer(timeout=5.0) for _ in range(5)]
         await until(lambda: pair.reported(pair.home, "sent") >= 5)
         await until(lambda: pair.reported(pair.far, "received") >= 5)
+        await until(lambda: pair.reported(pair.far, "answered") >= 5)
+        sent_j, answered_j = (
+            pair.reported(pair.home, "sent_j"),
+            pair.reported(pair.far, "answered_j"),
+        )
 
     assert len(pair.far_worker.works) == far + 5
     assert len(pair.near_worker.works) == near
+    assert sent_j == pytest.approx(answered_j)
+    assert sent_j >= sum(each.parameters["energy_j"].double_param for each in answers) > 0
     for answer in answers:
         assert answer.parameters["region"].string_param == "far"
         assert answer.parameters["model_variant"].string_param == "variant-far"

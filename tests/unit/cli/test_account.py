@@ -3,20 +3,21 @@
 import csv
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
-from services.cli.account import FIGURES, by_hour, render, rows
+from services.cli.account import FIGURES, by_hour, elsewhere, render, rows
 from services.cli.console.durations import instant
 from services.cli.console.messages import write_csv
 
 NOW = datetime(2026, 3, 8, 12, 30, tzinfo=UTC)
 
 
-def entry(hour: int = 0, model: str = "", **figures: float) -> AccountEntry:
-    made = AccountEntry(model=model, **figures)  # type: ignore[arg-type]  # counts are whole here
+def entry(hour: int = 0, model: str = "", **figures: Any) -> AccountEntry:
+    made = AccountEntry(model=model, **figures)
     made.hour.FromDatetime(datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=hour))
     return made
 
@@ -48,6 +49,24 @@ def test_an_instant_is_an_age_or_a_time(text: str, expected: datetime) -> None:
 def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(ValueError, match="is no time: write an age such as"):
         instant(text, NOW)
+
+
+def test_regions_sum_to_the_total_without_what_others_emitted() -> None:
+    """A peer's emissions for this region's clients are shown beside the account, not in it."""
+    entries = [
+        entry(0, energy_j=50.0, idle_j=50.0, carbon_gco2e=5.0, idle_gco2e=5.0),
+        entry(0, origin="home", energy_j=30.0, carbon_gco2e=3.0, requests=3),
+        entry(0, origin="peer", energy_j=10.0, carbon_gco2e=1.0, requests=1),
+        entry(0, origin="home", emitted_in="peer", energy_j=8.0, carbon_gco2e=0.1, requests=2),
+        entry(1, origin="home", emitted_in="peer", energy_j=8.0, carbon_gco2e=0.1, requests=2),
+    ]
+    *parts, total = rows(entries, "region")
+    (away,) = elsewhere(entries)
+
+    assert [row.name for row in parts] == ["home", "peer", "(idle)", "(other)"]
+    assert total.carbon_gco2e == pytest.approx(9.0)
+    assert len(by_hour(entries, "region")) == 1
+    assert (away.region, away.requests, away.energy_j) == ("peer", 4, 16.0)
 
 
 def test_rows_sum_to_the_total_with_what_no_model_used() -> None:

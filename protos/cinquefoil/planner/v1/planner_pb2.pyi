@@ -44,6 +44,8 @@ class _AccountGroupingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Accou
     """The node."""
     ACCOUNT_GROUPING_ZONE: _AccountGrouping.ValueType  # 3
     """The electricity zone."""
+    ACCOUNT_GROUPING_REGION: _AccountGrouping.ValueType  # 4
+    """The region whose clients requested it. Entries of what peer regions emitted for this one's follow."""
 
 class AccountGrouping(_AccountGrouping, metaclass=_AccountGroupingEnumTypeWrapper):
     """Column by which the entries of an hour are added up."""
@@ -56,6 +58,8 @@ ACCOUNT_GROUPING_NODE: AccountGrouping.ValueType  # 2
 """The node."""
 ACCOUNT_GROUPING_ZONE: AccountGrouping.ValueType  # 3
 """The electricity zone."""
+ACCOUNT_GROUPING_REGION: AccountGrouping.ValueType  # 4
+"""The region whose clients requested it. Entries of what peer regions emitted for this one's follow."""
 Global___AccountGrouping: _TypeAlias = AccountGrouping  # noqa: Y015
 
 @_typing.final
@@ -1731,7 +1735,9 @@ Global___ReadHistoryResponse: _TypeAlias = ReadHistoryResponse  # noqa: Y015
 
 @_typing.final
 class AccountEntry(_message.Message):
-    """Energy and carbon of an hour. Entries of a window have the same sum in every grouping."""
+    """Energy and carbon of an hour. Entries of a window have the same sum in every grouping, but for
+    those with `emitted_in`: what other regions emitted is in their own accounts.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1758,6 +1764,8 @@ class AccountEntry(_message.Message):
     INTENSITY_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
     CACHED_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     COST_EUR_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    EMITTED_IN_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     """Electricity zone. Empty: all zones."""
     node: _builtins.str
@@ -1813,6 +1821,14 @@ class AccountEntry(_message.Message):
     """Cost of energy_j at the wall, each joule at the price then in force, and, with
     `objective.kind: cost`, of carbon_gco2e. 0: no price was known. Unit: EUR.
     """
+    origin: _builtins.str
+    """Region whose clients requested it, where entries are added up by it. Energy of a model is split by the
+    receipts of its requests. Empty: no requests' energy, or another grouping.
+    """
+    emitted_in: _builtins.str
+    """Peer region that answered requests of this one's clients: requests, energy_j and carbon_gco2e
+    by its receipts. Empty: emitted here.
+    """
     @_builtins.property
     def hour(self) -> _timestamp_pb2.Timestamp:
         """When the hour began, UTC."""
@@ -1843,10 +1859,12 @@ class AccountEntry(_message.Message):
         intensity_error_gco2e: _builtins.float = ...,
         cached_input_tokens: _builtins.int = ...,
         cost_eur: _builtins.float = ...,
+        origin: _builtins.str = ...,
+        emitted_in: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hour", b"hour"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "cached_input_tokens", b"cached_input_tokens", "carbon_gco2e", b"carbon_gco2e", "cost_eur", b"cost_eur", "embodied_gco2e", b"embodied_gco2e", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "intensity_error_gco2e", b"intensity_error_gco2e", "meter_error_gco2e", b"meter_error_gco2e", "model", b"model", "node", b"node", "output_tokens", b"output_tokens", "profile_error_gco2e", b"profile_error_gco2e", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "cached_input_tokens", b"cached_input_tokens", "carbon_gco2e", b"carbon_gco2e", "cost_eur", b"cost_eur", "embodied_gco2e", b"embodied_gco2e", "emitted_in", b"emitted_in", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "intensity_error_gco2e", b"intensity_error_gco2e", "meter_error_gco2e", b"meter_error_gco2e", "model", b"model", "node", b"node", "origin", b"origin", "output_tokens", b"output_tokens", "profile_error_gco2e", b"profile_error_gco2e", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2389,6 +2407,11 @@ class RegionLoad(_message.Message):
     SENT_FIELD_NUMBER: _builtins.int
     RECEIVED_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    ANSWERED_J_FIELD_NUMBER: _builtins.int
+    ANSWERED_GCO2E_FIELD_NUMBER: _builtins.int
+    SENT_J_FIELD_NUMBER: _builtins.int
+    SENT_GCO2E_FIELD_NUMBER: _builtins.int
     region: _builtins.str
     """The peer."""
     model: _builtins.str
@@ -2399,6 +2422,16 @@ class RegionLoad(_message.Message):
     """Requests that came from it."""
     returned: _builtins.int
     """Requests that it failed to answer, and that were answered here."""
+    answered: _builtins.int
+    """Requests of its clients that were answered here."""
+    answered_j: _builtins.float
+    """Active energy of `answered`, by their receipts. Unit: J."""
+    answered_gco2e: _builtins.float
+    """Operational carbon of answered_j. Unit: gCO2e."""
+    sent_j: _builtins.float
+    """Active energy of `sent`, by the peer's receipts. Unit: J."""
+    sent_gco2e: _builtins.float
+    """Operational carbon of sent_j, in the peer's region. Unit: gCO2e."""
     def __init__(
         self,
         *,
@@ -2407,10 +2440,15 @@ class RegionLoad(_message.Message):
         sent: _builtins.int = ...,
         received: _builtins.int = ...,
         returned: _builtins.int = ...,
+        answered: _builtins.int = ...,
+        answered_j: _builtins.float = ...,
+        answered_gco2e: _builtins.float = ...,
+        sent_j: _builtins.float = ...,
+        sent_gco2e: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "received", b"received", "region", b"region", "returned", b"returned", "sent", b"sent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_gco2e", b"answered_gco2e", "answered_j", b"answered_j", "model", b"model", "received", b"received", "region", b"region", "returned", b"returned", "sent", b"sent", "sent_gco2e", b"sent_gco2e", "sent_j", b"sent_j"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,6 +89,8 @@ class AccountGrouping(IntEnum):
     NODE = 2
     # The electricity zone.
     ZONE = 3
+    # The region whose clients requested it. Entries of what peer regions emitted for this one's follow.
+    REGION = 4
 
     @classmethod
     def _missing_(cls, value: object) -> "AccountGrouping":
@@ -1255,7 +1257,8 @@ class FleetNode:
 
 @dataclass(frozen=True, slots=True)
 class AccountEntry:
-    """Energy and carbon of an hour. Entries of a window have the same sum in every grouping.
+    """Energy and carbon of an hour. Entries of a window have the same sum in every grouping, but for
+    those with `emitted_in`: what other regions emitted is in their own accounts.
 
     Attributes:
         hour: When the hour began, UTC.
@@ -1290,6 +1293,11 @@ class AccountEntry:
         cached_input_tokens: Of input_tokens, those that servers had cached, where they state that.
         cost_eur: Cost of energy_j at the wall, each joule at the price then in force, and, with
             `objective.kind: cost`, of carbon_gco2e. 0: no price was known. Unit: EUR.
+        origin: Region whose clients requested it, where entries are added up by it. Energy of a
+            model is split by the receipts of its requests. Empty: no requests' energy, or another
+            grouping.
+        emitted_in: Peer region that answered requests of this one's clients: requests, energy_j and
+            carbon_gco2e by its receipts. Empty: emitted here.
     """
 
     hour: datetime = datetime.fromtimestamp(0, UTC)
@@ -1315,6 +1323,8 @@ class AccountEntry:
     intensity_error_gco2e: float = 0.0
     cached_input_tokens: int = 0
     cost_eur: float = 0.0
+    origin: str = ""
+    emitted_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1369,6 +1379,11 @@ class RegionLoad:
         sent: Requests that the peer answered.
         received: Requests that came from it.
         returned: Requests that it failed to answer, and that were answered here.
+        answered: Requests of its clients that were answered here.
+        answered_j: Active energy of `answered`, by their receipts. Unit: J.
+        answered_gco2e: Operational carbon of answered_j. Unit: gCO2e.
+        sent_j: Active energy of `sent`, by the peer's receipts. Unit: J.
+        sent_gco2e: Operational carbon of sent_j, in the peer's region. Unit: gCO2e.
     """
 
     region: str = ""
@@ -1376,6 +1391,11 @@ class RegionLoad:
     sent: int = 0
     received: int = 0
     returned: int = 0
+    answered: int = 0
+    answered_j: float = 0.0
+    answered_gco2e: float = 0.0
+    sent_j: float = 0.0
+    sent_gco2e: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)

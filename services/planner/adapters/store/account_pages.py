@@ -2,11 +2,12 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import cast, delete, func, literal, select
+from sqlalchemy import Table, cast, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cinquefoil.planner.v1.records import Outcome
@@ -14,6 +15,7 @@ from services.kit.database.connection import Rejected, SharedConnection, uncance
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.tables import (
     account_hours,
+    account_regions,
     insert_into,
     put,
     put_outcome,
@@ -22,6 +24,7 @@ from services.planner.adapters.store.tables import (
 from services.planner.core.accounting.account import Account
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.entries import NAMES, EntryKey, Figures, Grouping, values
+from services.planner.core.accounting.moved import Moved, MovedKey
 
 _KEY: Final = EntryKey._fields
 _COLUMNS: Final[Mapping[Grouping, tuple[str, ...]]] = {
@@ -29,7 +32,13 @@ _COLUMNS: Final[Mapping[Grouping, tuple[str, ...]]] = {
     "model": ("model",),
     "node": ("zone", "node"),
     "zone": ("zone",),
+    "region": ("model",),  # split afterwards, by `moved`
 }
+_MOVED: Final = ("requests", "energy_j", "carbon_gco2e")
+_MOVED_VALUES: Final = attrgetter(*_MOVED)
+
+K = TypeVar("K", bound=tuple[Any, ...])
+V = TypeVar("V")
 
 
 class AccountPages:
@@ -71,6 +80,7 @@ class AccountPages:
         """
         numbers = [outcome.energy_j, outcome.carbon_gco2e, *outcome.latency_s.values()]
         numbers += (value for figures in page.entries.values() for value in values(figures))
+        numbers += (value for each in page.moved.values() for value in _MOVED_VALUES(each))
         if not all(map(math.isfinite, numbers)):
             raise Rejected("planner.database: a figure of the account is not finite")
         account = self._encode(page.account)  # before others wait for the connection
@@ -80,10 +90,10 @@ class AccountPages:
                 return
             if version:
                 await put_outcome(connection, version, outcome)
-            await _add(connection, page.entries)
-            if keep_from is not None:
-                before = account_hours.c.hour < keep_from
-                await connection.execute(delete(account_hours).where(before))
+            await _add(connection, account_hours, NAMES, page.entries, values)
+            await _add(connection, account_regions, _MOVED, page.moved, _MOVED_VALUES)
+            for table in (account_hours, account_regions) if keep_from is not None else ():
+                await connection.execute(delete(table).where(table.c.hour < keep_from))
             await put(connection, "account", account)
             await put(connection, "page", json.dumps(page.account.page).encode())
 
@@ -124,18 +134,41 @@ class AccountPages:
             found = (await connection.execute(query)).all()
         return [(EntryKey(*row[: len(_KEY)]), Figures(*row[len(_KEY) :])) for row in found]
 
+    @uncancellable
+    async def moved(self, since: datetime, until: datetime) -> dict[MovedKey, Moved]:
+        """Return the requests between regions in the hours from `since` up to `until`."""
+        hour = account_regions.c.hour
+        query = select(*(account_regions.c[name] for name in (*MovedKey._fields, *_MOVED)))
+        async with self.connection.transaction() as connection:
+            found = await connection.execute(query.where(hour >= since, hour < until))
+            return {MovedKey(*row[:4]): Moved(*row[4:]) for row in found}
 
-async def _add(connection: AsyncConnection, entries: Mapping[EntryKey, Figures]) -> None:
-    """Add entries to those already written."""
+
+async def _add(
+    connection: AsyncConnection,
+    table: Table,
+    names: Sequence[str],
+    entries: Mapping[K, V],
+    figures_of: Callable[[V], Iterable[float]],
+) -> None:
+    """Add entries to those already written.
+
+    Args:
+        connection: To the database.
+        table: Their table.
+        names: Columns that add up; all others are the key.
+        entries: By key.
+        figures_of: Returns the values of `names`.
+    """
     if not entries:
         return
-    insert = insert_into(connection, account_hours)
-    grown = {name: account_hours.c[name] + insert.excluded[name] for name in NAMES}
-    names = (*_KEY, *NAMES)
+    insert = insert_into(connection, table)
+    grown = {name: table.c[name] + insert.excluded[name] for name in names}
+    key_names = [column.name for column in table.primary_key]
     await connection.execute(
-        insert.on_conflict_do_update(index_elements=_KEY, set_=grown),
+        insert.on_conflict_do_update(index_elements=key_names, set_=grown),
         [
-            dict(zip(names, (*key, *values(figures)), strict=True))
+            dict(zip((*key_names, *names), (*key, *figures_of(figures)), strict=True))
             for key, figures in sorted(entries.items(), key=lambda entry: entry[0])
         ],
     )

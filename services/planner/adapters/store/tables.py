@@ -108,6 +108,18 @@ account_hours = Table(
     _crc(),
 )
 
+# services.planner.core.accounting.moved: a MovedKey, and its Moved.
+account_regions = Table(
+    "account_regions",
+    metadata,
+    Column("hour", Utc, primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("model", "origin", "emitted_in")),
+    Column("requests", BigInteger, nullable=False),
+    Column("energy_j", Double, nullable=False),
+    Column("carbon_gco2e", Double, nullable=False),
+    _crc(),
+)
+
 # services.planner.core.known_nodes: nodes that joined, and what operators ordered of nodes.
 nodes = Table(
     "nodes",

@@ -14,6 +14,7 @@ from services.kit.rpc.record_mapping import to_message
 from services.kit.segment import check_name
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.accounting.entries import EntryKey, Figures, Grouping
+from services.planner.core.accounting.moved import RegionKey
 
 _MAX_ENTRIES = 500
 _MAX_SEGMENTS = 4096
@@ -23,6 +24,7 @@ _GROUPINGS: dict[int, Grouping] = {
     planner_pb2.ACCOUNT_GROUPING_MODEL: "model",
     planner_pb2.ACCOUNT_GROUPING_NODE: "node",
     planner_pb2.ACCOUNT_GROUPING_ZONE: "zone",
+    planner_pb2.ACCOUNT_GROUPING_REGION: "region",
 }
 
 
@@ -95,14 +97,15 @@ def instant(
 
 
 def messages(
-    entries: Iterable[tuple[EntryKey, Figures]],
+    entries: Iterable[tuple[EntryKey | RegionKey, Figures]],
 ) -> Iterator[planner_pb2.ReadAccountResponse]:
     """Yield messages of entries, each with as many as it may have."""
     response = planner_pb2.ReadAccountResponse()
     for key, figures in entries:
         entry = to_message(figures, planner_pb2.AccountEntry)
         entry.hour.FromDatetime(key.hour)
-        entry.zone, entry.node, entry.model = key.zone, key.node, key.model
+        for name, value in zip(key._fields[1:], key[1:], strict=True):
+            setattr(entry, name, value)
         response.entries.append(entry)
         if len(response.entries) == _MAX_ENTRIES:
             yield response

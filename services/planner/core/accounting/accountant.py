@@ -21,6 +21,7 @@ from services.planner.core.accounting.counters import (
     together,
 )
 from services.planner.core.accounting.entries import EntryKey, Figures, hour_of, hours
+from services.planner.core.accounting.moved import Moved, MovedKey
 from services.planner.core.accounting.site import EmbodiedCarbon, Site, meter_error
 
 _NO_BOARD = EmbodiedCarbon()
@@ -37,10 +38,12 @@ class Page:
     Attributes:
         account: The account after them; its `page` numbers the pages.
         entries: Entries to add to those already written.
+        moved: Requests between regions, to add to those already written.
     """
 
     account: Account
     entries: Mapping[EntryKey, Figures] = field(default_factory=dict)
+    moved: Mapping[MovedKey, Moved] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class Accountant:
         self._gpus: dict[str, EnergyCounters] = {}
         self.account = self._live(account or Account())
         self._entries: dict[EntryKey, Figures] = {}
+        self._moved: dict[MovedKey, Moved] = {}
         self._rates: BaselineRates | None = None
         self._base_of_one: dict[str, Figures] = {}  # BASE's figures of one request, by model
         self._unrated: dict[EntryKey, Figures] = {}
@@ -130,6 +134,7 @@ class Accountant:
         """
         self.account = self._live(replace(account, page=self.account.page))
         self._entries, self._unrated, self._unused, self._unspread = {}, {}, {}, {}
+        self._moved = {}
 
     def book(self, node: str, reported: Mapping[str, EnergyCounters]) -> Spent:
         """Book the counters of a node's GPUs by UUID; return what they spent since the last.
@@ -174,6 +179,11 @@ class Accountant:
         for key, figures in token_entries(hour_of(now), new):
             self._add(key, figures)
 
+    def move(self, moved: Mapping[MovedKey, Moved]) -> None:
+        """Add requests that went between regions."""
+        for key, each in moved.items():
+            self._moved[key] = self._moved.get(key, Moved()) + each
+
     def rate(self, rates: BaselineRates) -> None:
         """Set BASE's energy per request from now on."""
         self._spread()
@@ -187,8 +197,9 @@ class Accountant:
         self._spread()
         self._base_of_one = {}  # intensities change
         entries, self._entries = self._entries, {}
+        moved, self._moved = self._moved, {}
         self.account = replace(self.account, page=self.account.page + 1)
-        return Page(replace(self.account, gpus=dict(self._gpus)), entries)
+        return Page(replace(self.account, gpus=dict(self._gpus)), entries, moved)
 
     def _based(self, key: EntryKey, figures: Figures) -> Spent:
         """Return what BASE spends where a model, or none, spends the figures of an entry."""

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 HOUR = timedelta(hours=1)
 
-Grouping = Literal["", "model", "node", "zone"]
+Grouping = Literal["", "model", "node", "zone", "region"]
 """Column by which the entries of an hour are summed; "": entries stay separate."""
 
 _MAX_HOURS = 31 * 24

@@ -19,6 +19,8 @@ Intensity = Callable[[str], float | None]
 """From a zone to its carbon intensity now, gCO2e/kWh; None where it is not known."""
 
 WAITED = "cinquefoil-waited-s"
+ENERGY = "cinquefoil-energy-j"
+CARBON = "cinquefoil-carbon-gco2e"
 
 Trailers = tuple[tuple[str, str], ...]
 
@@ -165,7 +167,7 @@ def with_waiting(answer: Answer, waited_s: float, marginal_j: float | None) -> A
 
 def cost_trailers(cost: Cost, carbon: Carbon | None) -> Trailers:
     """Return energy and carbon as trailing metadata, without the variant."""
-    energy = ("cinquefoil-energy-j", f"{cost.energy_j:.9g}")
+    energy = (ENERGY, f"{cost.energy_j:.9g}")
     if carbon is None:
         return (energy,)
-    return (energy, ("cinquefoil-carbon-gco2e", f"{carbon.active:.9g}"))
+    return (energy, (CARBON, f"{carbon.active:.9g}"))

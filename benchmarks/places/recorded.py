@@ -1,7 +1,5 @@
 """One service in several regions: carbon saved by sending demand to cleaner grids, by policy.
 
-python -m benchmarks.places [--folder DATA] [--year Y] [--days D,D] [--sets S,S] [--json FILE]
-
 A folder (or several) has carbon_intensity/lca*/ZONE.csv (hourly) and
 requests/servegen_m-large_rate_10min.csv, as `cinquefoil data fetch` lays them. Every region has the
 same demand in its own local time (noise of 4 % in 5 s) and 1.5 times its peak as capacity. It
@@ -19,10 +17,9 @@ counts against attainment. Power is a straight line in the work of packed GPUs (
 model, ML.ENERGY: 70 W parked, 621 W more per GPU of work; 31 J a request).
 """
 
-import argparse
 import csv
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -33,9 +30,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
-from benchmarks._data import DATA
 from benchmarks._round_trips import UTC_OFFSET_H, round_trip_s
-from benchmarks.harness import Figures, Report, Skipped, in_processes, options, publish
+from benchmarks.harness import Figures, Report, Skipped, in_processes
 from services.planner.core.regions.grants import VALID_S, Granter, GrantsHeld
 from services.planner.core.regions.offers import Limits, Offer, worth_sending_to
 from services.planner.core.regions.shares import Wish, shares
@@ -428,27 +424,3 @@ def measure(jobs: list[Job]) -> Report:
         [Figures(f"Places, {about}", places, note), Figures("The largest receiver cut off", cuts)],
         {"places": places, "cuts": cuts, "year": jobs[0].year, "days": jobs[0].days},
     )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
-if __name__ == "__main__":
-    parser: argparse.ArgumentParser = options("places")
-    parser.add_argument("--folder", type=Path, action="append", help="folder of data sets")
-    parser.add_argument("--year", type=int, default=2022)
-    parser.add_argument("--days", type=_numbers, default=DAYS, help="of the year, from 0")
-    parser.add_argument("--late", type=_numbers, default=LATE_S, help="ages of news, s")
-    parser.add_argument("--sets", default=",".join(SETS), help="names, with commas between")
-    parser.add_argument("--quick", action="store_true", help="one set, one day's two hours")
-    given = parser.parse_args()
-    folders = tuple(given.folder or [DATA])
-    chosen = [name for name in SETS if any(name.startswith(s) for s in given.sets.split(","))]
-    wanted = [Job(n, folders, given.year, given.days, late) for n in chosen for late in given.late]
-    if given.quick:
-        wanted = [replace(wanted[0], days=given.days[:1], late_s=15, hours=2)]
-    try:
-        publish("places", measure(wanted), given)
-    except Skipped as reason:
-        print(f"places: skipped, {reason}")

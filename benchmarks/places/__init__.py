@@ -1,0 +1,1 @@
+"""One service in several regions: recorded grids in virtual time, and three live suites."""
