@@ -267,7 +267,7 @@ class Trial:
     async def watch(self) -> None:
         """Note the most work of any region, for ever."""
         while True:
-            for name in self.clients:
+            for name in tuple(self.clients):
                 try:
                     found = await self.listed(name)
                 except ServiceError:

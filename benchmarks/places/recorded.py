@@ -272,7 +272,7 @@ class Region:
             )
         ]
         own = offers.pop(here)
-        order = worth_sending_to(own, offers, world.limits[here])
+        order = worth_sending_to(own, offers, world.limits[here], (REQUEST_J, REQUEST_J))
         granted = self.held.in_force(step * STEP_S)
         found = shares(float(world.demand[step, here]), own, order, granted)
         sent[here, here] = found.home_rps

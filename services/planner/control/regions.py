@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -30,7 +30,9 @@ from services.planner.core.accounting.entries import hour_of
 from services.planner.core.accounting.moved import Moved, MovedKey
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.waiting_work import zone_weights
-from services.planner.core.decide import staying
+from services.planner.core.decide import Snapshot, staying
+from services.planner.core.model import Model, Variant
+from services.planner.core.regions.energy_bounds import Range, energy_range_j
 from services.planner.core.regions.exchange import ModelFigures, RegionExchange
 from services.planner.core.regions.offers import (
     IntensityRecord,
@@ -90,6 +92,7 @@ class Regions:
         self._state, self._publisher, self._sites = state, publisher, sites
         self._routers: dict[str, _RouterView] = {}
         self._known: tuple[float, dict[str, ModelFigures]] = (-math.inf, {})
+        self._ranges: dict[str, tuple[Sequence[Variant], frozenset[str], Range]] = {}
         self._intensities = IntensityRecord()
         self.faults: dict[str, str] = dict.fromkeys(settings.peers, "not called yet")
         self.draining_peers: set[str] = set()
@@ -195,8 +198,19 @@ class Regions:
                     energy_j * sum(weights.values()),
                     _rate(self._views(), model.name),
                 )
-                found[model.name] = ModelFigures(offer, capacity_rps, own_rps, guests_rps)
+                range_j = self._range_j(model, now)
+                found[model.name] = ModelFigures(offer, capacity_rps, own_rps, guests_rps, range_j)
         return found
+
+    def _range_j(self, model: Model, now: Snapshot) -> Range:
+        """Return the least and most energy of a request on any hardware; it rarely changes."""
+        types = {gpu.pool.type.name: gpu.pool for gpu in now.gpus}
+        known = self._ranges.get(model.name)
+        if known is None or known[0] is not model.variants or known[1] != types.keys():
+            range_j = energy_range_j(model, types.values(), self._state.settings.batch_sizes)
+            known = model.variants, frozenset(types), range_j or (0.0, math.inf)
+            self._ranges[model.name] = known
+        return known[2]
 
     def _present(self) -> dict[str, float | None]:
         """Return each zone's intensity to compare regions by; None: its news are too old."""

@@ -22,12 +22,14 @@ class ModelFigures:
         capacity_rps: Work that the present plan can do within the objective, req/s.
         own_rps: Requests of this region's own clients, also those sent away, req/s.
         guests_rps: Work of other regions that the power limits of its sites allow, req/s.
+        range_j: Least and most energy of a request on any hardware.
     """
 
     offer: Offer
     capacity_rps: float
     own_rps: float
     guests_rps: float = math.inf
+    range_j: tuple[float, float] = (0.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class RegionExchange:
         granter = self._granters.setdefault(model, Granter())
         rate_rps = 0.0
         if wish is not None:
-            there = believed(wish.home, at_home.offer)
+            there = believed(wish.home, at_home.range_j)
             loss_gco2e = there.carbon_gco2e - at_home.offer.carbon_gco2e
             rate_rps = granter.grant(
                 peer,
@@ -153,7 +155,8 @@ class RegionExchange:
             for name, offer in known.items()
             if name in self.round_trip_s
         ]
-        order = worth_sending_to(at_home.offer, reached, self.limits[model])
+        limits = self.limits[model]
+        order = worth_sending_to(at_home.offer, reached, limits, at_home.range_j)
         return shares(at_home.own_rps, at_home.offer, order, self.granted_rps(model, now_s))
 
     def granted_rps(self, model: str, now_s: float) -> dict[str, float]:

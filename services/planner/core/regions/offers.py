@@ -14,9 +14,6 @@ from services.kit.units import J_PER_KWH
 MAX_INTENSITY_GCO2E_PER_KWH: Final = 2_000.0
 """Above the dirtiest grid of hourly records, with losses: no region claims more."""
 
-ENERGY_RANGE: Final = (0.1, 10.0)
-"""Energy of a request in a peer region, of that at home, that is believed."""
-
 FRESH_S: Final = 6 * 3600.0
 """Age from which yesterday's same hour is the better estimate of an intensity."""
 
@@ -67,25 +64,32 @@ class Limits:
         return any(fnmatchcase(region, pattern) for pattern in self.regions)
 
 
-def believed(offer: Offer, home: Offer) -> Offer:
-    """Return a peer's offer within the bounds of physics: no request is free of energy."""
-    low, high = ENERGY_RANGE
-    energy_j = min(max(offer.energy_j, low * home.energy_j), high * home.energy_j)
+def believed(offer: Offer, range_j: tuple[float, float]) -> Offer:
+    """Return a peer's offer within the bounds of physics: no request is free of energy.
+
+    Args:
+        offer: The offer.
+        range_j: Least and most energy of a request on any hardware (`energy_bounds`).
+    """
+    energy_j = min(max(offer.energy_j, range_j[0]), range_j[1])
     intensity = min(max(offer.intensity_gco2e_per_kwh, 0.0), MAX_INTENSITY_GCO2E_PER_KWH)
     return Offer(offer.region, energy_j, intensity, offer.extra_latency_s)
 
 
-def worth_sending_to(home: Offer, offers: Iterable[Offer], limits: Limits) -> tuple[Offer, ...]:
+def worth_sending_to(
+    home: Offer, offers: Iterable[Offer], limits: Limits, range_j: tuple[float, float]
+) -> tuple[Offer, ...]:
     """Return the regions that a model's requests may go to, cleanest first.
 
     Args:
         home: One more request at home.
         offers: Of peers; each is bounded by `believed`.
         limits: Residency, latency and the least saving.
+        range_j: Least and most energy of a request on any hardware.
     """
     ceiling_gco2e = home.carbon_gco2e * (1 - limits.min_saving)
     found = (
-        believed(offer, home)
+        believed(offer, range_j)
         for offer in offers
         if limits.permit(offer.region) and offer.extra_latency_s <= limits.max_extra_latency_s
     )

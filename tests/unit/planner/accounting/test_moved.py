@@ -59,7 +59,7 @@ def test_parts_sum_to_the_whole_whatever_receipts_say(
 
 
 def test_energy_goes_by_receipts_and_base_by_requests() -> None:
-    """A quarter of the energy and half of the requests were a peer's; idle energy is no one's."""
+    """A quarter of the energy and half of the requests were a peer's; idle energy is of neither."""
     entries = [
         (EntryKey(HOUR, "", "", ""), Figures(energy_j=5.0, idle_j=5.0)),
         (

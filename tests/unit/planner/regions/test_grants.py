@@ -28,6 +28,7 @@ STEPS = st.lists(
     st.tuples(st.sampled_from("abc"), WISHES, RATES, st.floats(0.1, 40)), min_size=1, max_size=40
 )
 HOME = Offer("home", 10.0, 500.0)
+RANGE_J = (1.0, 100.0)
 
 
 def offers() -> st.SearchStrategy[list[Offer]]:
@@ -102,7 +103,7 @@ def test_senders_keep_grants_residency_and_latency(
 ) -> None:
     """No region gets more than it granted, nor what may not be there; nothing is lost."""
     limits = Limits(("eu-*", "ap"), 0.1)
-    order = worth_sending_to(HOME, peers, limits)
+    order = worth_sending_to(HOME, peers, limits, RANGE_J)
     found = shares(demand_rps, HOME, order, granted)
 
     assert sum(found.sent_rps.values()) + found.home_rps == pytest.approx(demand_rps)
@@ -119,8 +120,8 @@ def test_senders_keep_grants_residency_and_latency(
 
 def test_claims_beyond_physics_are_bounded() -> None:
     """A region that claims free requests is believed as far as physics goes, and no further."""
-    assert believed(Offer("liar", 0.0, -5.0), HOME) == Offer("liar", 1.0, 0.0)
-    assert believed(Offer("liar", 1e9, 1e9), HOME) == Offer("liar", 100.0, 2_000.0)
+    assert believed(Offer("liar", 0.0, -5.0), RANGE_J) == Offer("liar", 1.0, 0.0)
+    assert believed(Offer("liar", 1e9, 1e9), RANGE_J) == Offer("liar", 100.0, 2_000.0)
 
 
 def test_grants_count_from_the_question_and_expire() -> None:
