@@ -1,7 +1,8 @@
-"""One service in several regions: recorded grids in virtual time, or three suites on one machine.
+"""One service in several regions: recorded grids in virtual time, or suites on one machine.
 
 python -m benchmarks.places [--folder DATA] [--year Y] [--days D,D] [--sets S,S] [--json FILE]
 python -m benchmarks.places --part live [--cases CASE,CASE] [--json FILE]
+python -m benchmarks.places --part forward [--quick] [--json FILE]
 """
 
 import argparse
@@ -12,7 +13,7 @@ from typing import Final
 
 from benchmarks._data import DATA
 from benchmarks.harness import Figures, Report, Skipped, options, publish
-from benchmarks.places import live, recorded
+from benchmarks.places import forward, live, recorded
 
 CASES: Final = ("residency", "grids", "cut", "event", "drain")
 
@@ -42,9 +43,18 @@ def _live(given: argparse.Namespace) -> Report:
     return Report([Figures(f"Three suites, {about}", shown, note)], {"failures": rows})
 
 
+def _forward(given: argparse.Namespace) -> Report:
+    rows = asyncio.run(forward.run(2 if given.quick else 10))
+    note = "router_cpu_us: processor time of the home's router for a request"
+    return Report([Figures("What forwarding adds, two suites", rows, note)], {"forward": rows})
+
+
+PARTS: Final = {"recorded": _recorded, "live": _live, "forward": _forward}
+
+
 if __name__ == "__main__":
     parser = options("places")
-    parser.add_argument("--part", choices=("recorded", "live"), default="recorded")
+    parser.add_argument("--part", choices=PARTS, default="recorded")
     parser.add_argument("--folder", type=Path, action="append", help="folder of data sets")
     parser.add_argument("--year", type=int, default=2022)
     parser.add_argument("--days", type=_numbers, default=recorded.DAYS, help="of the year, from 0")
@@ -54,7 +64,7 @@ if __name__ == "__main__":
     parser.add_argument("--cases", default=",".join(CASES), help="of the live part, with commas")
     arguments = parser.parse_args()
     try:
-        found = (_live if arguments.part == "live" else _recorded)(arguments)
+        found = PARTS[arguments.part](arguments)
         publish("places", found, arguments)
     except Skipped as reason:
         print(f"places: skipped, {reason}")

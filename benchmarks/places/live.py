@@ -43,7 +43,7 @@ from services.local.up.suite import Suite
 GRIDS: Final = {"home": 600.0, "north": 30.0, "south": 200.0}
 """Carbon intensities, gCO2e/kWh: most requests of home go north."""
 
-GMACS: Final = 53.0
+GMACS: Final = 20.0
 """Of a request: a region has room for a few times the load, not for hundreds."""
 
 ONE_WAY_S: Final = 0.01
@@ -201,7 +201,7 @@ def _document(
         "models": {
             "digits": {
                 "slo": {"percentile": 95, "latency_s": OBJECTIVE_S},
-                "demand_rps": 1.5 * RATE_RPS,
+                "demand_rps": RATE_RPS,
                 "regions": ["*"],
                 "variants": {"linear": {"file": str(model), "accuracy": 0.97, "profile": profile}},
             }
@@ -214,7 +214,9 @@ def _document(
     }
 
 
-async def _join_up(stack: AsyncExitStack, regions: Mapping[str, Region], root: Path) -> None:
+async def join_up(
+    stack: AsyncExitStack, regions: Mapping[str, Region], root: Path, *, relayed: bool = True
+) -> None:
     """Write the regions' files, with a relay for each of a pair's services and directions."""
     authority = Authority.made(root / "pki", TRUST_DOMAIN)
     for region in regions.values():
@@ -223,6 +225,9 @@ async def _join_up(stack: AsyncExitStack, regions: Mapping[str, Region], root: P
             if peer is region:
                 continue
             for service in ("planner", "router"):
+                if not relayed:
+                    peers.setdefault(peer.name, {})[service] = peer.address(service)
+                    continue
                 link = await stack.enter_async_context(linked(peer.address(service), ONE_WAY_S))
                 peers.setdefault(peer.name, {})[service] = link.address
                 region.links.append(link)
@@ -236,7 +241,8 @@ async def _join_up(stack: AsyncExitStack, regions: Mapping[str, Region], root: P
 
 
 @asynccontextmanager
-async def _served(region: Region) -> AsyncIterator[tuple[Suite, Clients]]:
+async def served(region: Region) -> AsyncIterator[tuple[Suite, Clients]]:
+    """Run a region's suite; yield it and its clients once every model is served."""
     async with (
         Suite.of(region.file, region.folder / "logs") as suite,
         connected(load(region.file)) as clients,
@@ -394,12 +400,10 @@ async def run(cases: tuple[str, ...]) -> list[dict[str, Any]]:
         (root / MODEL_FILE).write_bytes(model_family.build("linear"))
         regions = {name: Region(name, root / name) for name in GRIDS}
         async with AsyncExitStack() as stack:
-            await _join_up(stack, regions, root)
+            await join_up(stack, regions, root)
             suites, clients = {}, {}
             for name in ("home", "south"):
-                suites[name], clients[name] = await stack.enter_async_context(
-                    _served(regions[name])
-                )
+                suites[name], clients[name] = await stack.enter_async_context(served(regions[name]))
             described = await clients["home"].inference.ModelMetadata(
                 oip.ModelMetadataRequest(name="digits")
             )
@@ -419,7 +423,7 @@ async def _joined(trial: Trial, stack: AsyncExitStack) -> tuple[float, str]:
     south_s = await trial.load.comes_from("south")
     began_s = RealClock().monotonic()
     trial.suites["north"], trial.clients["north"] = await stack.enter_async_context(
-        _served(trial.regions["north"])
+        served(trial.regions["north"])
     )
     served_s = RealClock().monotonic() - began_s
     taken_s = await trial.load.comes_from("north")

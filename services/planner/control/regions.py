@@ -32,7 +32,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.waiting_work import zone_weights
 from services.planner.core.decide import Snapshot, staying
 from services.planner.core.model import Model, Variant
-from services.planner.core.regions.energy_bounds import Range, energy_range_j
+from services.planner.core.problem.energy_range import Range, energy_range_j
 from services.planner.core.regions.exchange import ModelFigures, RegionExchange
 from services.planner.core.regions.offers import (
     IntensityRecord,

@@ -69,7 +69,7 @@ def believed(offer: Offer, range_j: tuple[float, float]) -> Offer:
 
     Args:
         offer: The offer.
-        range_j: Least and most energy of a request on any hardware (`energy_bounds`).
+        range_j: Least and most energy of a request on any hardware (`core.problem.energy_range`).
     """
     energy_j = min(max(offer.energy_j, range_j[0]), range_j[1])
     intensity = min(max(offer.intensity_gco2e_per_kwh, 0.0), MAX_INTENSITY_GCO2E_PER_KWH)

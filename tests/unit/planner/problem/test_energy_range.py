@@ -4,7 +4,7 @@ import pytest
 
 from services.kit.hardware import gpu_types
 from services.planner.core.problem.catalog import Place, measure, whole
-from services.planner.core.regions.energy_bounds import efficiency_range, energy_range_j
+from services.planner.core.problem.energy_range import efficiency_range, energy_range_j
 from services.planner.core.regions.exchange import Grant, HomeWish, ModelFigures, RegionExchange
 from services.planner.core.regions.offers import Limits, Offer
 from tests.support.planner import fleets
