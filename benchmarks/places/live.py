@@ -53,7 +53,7 @@ CUT_S, EVENT_S = 20.0, 45.0
 GPU: Final = "t4"
 MODEL_FILE: Final = "linear.onnx"
 _TIMEOUT_S: Final = 10.0
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = 300.0
 _SETTLED: Final = 40
 """Answers in a row without one of a region: it takes none."""
 
