@@ -8,12 +8,12 @@ from rich.text import Text
 from cinquefoil.regions.v1 import regions_pb2 as pb
 from services.cli.client import query
 from services.cli.console.output import show, table
-from services.cli.console.quantities import percent
+from services.cli.console.quantities import carbon, percent
 from services.cli.regions.rows import region_rows
 
 _COLUMNS = (
     "region", "model", ">mg/\nrequest", ">granted\n/s", ">sent\n/s", ">received\n/s", ">ms",
-    ">home if\nlost", "state",
+    ">home if\nlost", ">more/h\nif lost", "state",
 )  # fmt: skip
 
 
@@ -33,11 +33,12 @@ async def show_list(config: Path, *, as_json: bool) -> None:
             f"{row.received_rps:.1f}",
             "" if row.round_trip_s is None else f"{row.round_trip_s * 1e3:.1f}",
             "" if row.load_if_lost is None else percent(row.load_if_lost),
+            carbon(row.carbon_if_lost_gco2e_per_h) if row.carbon_if_lost_gco2e_per_h else "",
             row.state,
         )
     note = (
         f"{found.regions[0].name}: granted is its capacity, sent the requests of its own clients;"
-        " home if lost: load of this region without that one, of its capacity"
+        " home if lost: load of this region without that one, of its capacity; more: emitted then"
     )
     show(rows, lambda: Group(shown, Text(note, style="dim")), as_json=as_json)
 

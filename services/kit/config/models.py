@@ -653,6 +653,8 @@ class Model(RequestLimits):
         regions: Patterns of peer regions that may serve it, such as "eu-*": its data goes nowhere
             else. Empty: it stays in this region.
         max_extra_latency_s: Longest network round trip to such a region, s.
+        region_weights: Factors on the carbon of a request in peer regions, where they are compared:
+            above 1 a region takes less, below 1 more. Missing: 1.
     """
 
     slo: Slo
@@ -671,6 +673,9 @@ class Model(RequestLimits):
     servers: Annotated[dict[Name, ServerPool], Field(max_length=64)] = Field(default_factory=dict)
     regions: Annotated[tuple[RegionPattern, ...], Field(max_length=32)] = ()
     max_extra_latency_s: Positive = 0.1
+    region_weights: Annotated[
+        dict[Name, Annotated[float, Field(ge=0.01, le=100)]], Field(max_length=32)
+    ] = Field(default_factory=dict)
 
     def _problems(self) -> Iterator[str]:
         yield from self._problems_of_servers()

@@ -99,7 +99,12 @@ class Regions:
         self.exchange = RegionExchange(
             settings.name,
             {
-                name: Limits(model.regions, model.max_extra_latency_s, settings.min_saving)
+                name: Limits(
+                    model.regions,
+                    model.max_extra_latency_s,
+                    settings.min_saving,
+                    model.region_weights,
+                )
                 for name, model in deployment.models.items()
                 if model.regions
             },

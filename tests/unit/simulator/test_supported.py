@@ -200,7 +200,9 @@ NO_MEANING = {
     "no grid event is announced": """
         grid.levels grid.emergency_level grid.max_length_s grid.max_ahead_s
     """,
-    "of peer regions, which are refused": "models.regions models.max_extra_latency_s",
+    "of peer regions, which are refused": """
+        models.regions models.max_extra_latency_s models.region_weights
+    """,
     "no process of others runs": "nodes.observe",
     "no provider is queried": "carbon.zones.provider_forecast",
     "of real GPUs": "nodes.allow_clocks nodes.allow_power_limits nodes.mps nodes.maker",

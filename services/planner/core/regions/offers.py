@@ -3,8 +3,8 @@
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from typing import Final
@@ -53,11 +53,17 @@ class Limits:
         regions: Patterns of the regions that may serve it, such as "eu-*".
         max_extra_latency_s: Longest network round trip, s.
         min_saving: Least carbon saved by a move, of a request's carbon at home, 0..1.
+        weights: Factors on the carbon in regions, where they are compared; missing: 1.
     """
 
     regions: Sequence[str] = ("*",)
     max_extra_latency_s: float = 0.1
     min_saving: float = 0.05
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def weighted(self, offer: Offer) -> float:
+        """Return the carbon that an offer counts with, gCO2e."""
+        return offer.carbon_gco2e * self.weights.get(offer.region, 1.0)
 
     def permit(self, region: str) -> bool:
         """Return whether the model's data may be in a region."""
@@ -79,7 +85,7 @@ def believed(offer: Offer, range_j: tuple[float, float]) -> Offer:
 def worth_sending_to(
     home: Offer, offers: Iterable[Offer], limits: Limits, range_j: tuple[float, float]
 ) -> tuple[Offer, ...]:
-    """Return the regions that a model's requests may go to, cleanest first.
+    """Return the regions that a model's requests may go to, cleanest by weight first.
 
     Args:
         home: One more request at home.
@@ -93,8 +99,8 @@ def worth_sending_to(
         for offer in offers
         if limits.permit(offer.region) and offer.extra_latency_s <= limits.max_extra_latency_s
     )
-    cleaner = (offer for offer in found if offer.carbon_gco2e < ceiling_gco2e)
-    return tuple(sorted(cleaner, key=lambda offer: (offer.carbon_gco2e, offer.region)))
+    cleaner = (offer for offer in found if limits.weighted(offer) < ceiling_gco2e)
+    return tuple(sorted(cleaner, key=lambda offer: (limits.weighted(offer), offer.region)))
 
 
 def rate_within_power(

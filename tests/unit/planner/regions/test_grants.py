@@ -118,6 +118,21 @@ def test_senders_keep_grants_residency_and_latency(
     assert all(carbon < HOME.carbon_gco2e * 0.95 for carbon in clean)
 
 
+def test_weights_change_the_order_and_whether_a_move_is_worth_it() -> None:
+    """A weighted region counts as dirtier or cleaner than it is; what it emits stays as it is."""
+    north, south = Offer("north", 10.0, 100.0), Offer("south", 10.0, 200.0)
+
+    def order(weights: dict[str, float]) -> list[str]:
+        limits = Limits(weights=weights)
+        found = worth_sending_to(HOME, [north, south], limits, RANGE_J)
+        return [offer.region for offer in found]
+
+    assert order({}) == ["north", "south"]
+    assert order({"north": 3.0}) == ["south", "north"]
+    assert order({"north": 6.0}) == ["south"]
+    assert order({"south": 0.25}) == ["south", "north"]
+
+
 def test_claims_beyond_physics_are_bounded() -> None:
     """A region that claims free requests is believed as far as physics goes, and no further."""
     assert believed(Offer("liar", 0.0, -5.0), RANGE_J) == Offer("liar", 1.0, 0.0)

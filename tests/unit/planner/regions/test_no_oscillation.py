@@ -15,8 +15,8 @@ from services.planner.core.regions.offers import Limits, Offer
 STEP_S: Final = 5.0
 CAPACITY_RPS: Final = 100.0
 STEPS: Final = 240
-MOST_CHANGES: Final = 3.0
-"""Of demand: out, home for a region that needs the room more, and out again."""
+MOST_CHANGES: Final = 5.0
+"""Of demand: out (1), on to a cleaner region that frees room (2), and once back (2)."""
 
 Course = list[dict[str, float]]
 REGION = st.tuples(st.floats(10, 900), st.floats(5, 20), st.floats(5, 95))
@@ -63,7 +63,7 @@ def courses(regions: list[tuple[float, float, float]], late: int) -> tuple[list[
 
 
 def changes(course: Course) -> float:
-    """Return how much of the demand moved, 1: all of it once."""
+    """Return how much moved, of the demand: from home 1, between two other regions 2."""
     regions = {region for step in course for region in step}
     return sum(
         abs(after.get(region, 0.0) - before.get(region, 0.0))
