@@ -13,6 +13,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ class Vtn:
         reports: Reports that came.
         answer: A whole answer in the place of every page of events; None: the events.
         down: It answers 503.
+        date: Time of its clock; None: the right one.
         lasts_s: Life of a token, s.
         tokens: Tokens that it has given.
         polls: Requests for events that were let in.
@@ -43,6 +46,7 @@ class Vtn:
     reports: list[dict[str, Any]] = field(default_factory=list)
     answer: bytes | None = None
     down: bool = False
+    date: datetime | None = None
     lasts_s: float = 3600
     tokens: set[str] = field(default_factory=set)
     polls: int = 0
@@ -54,6 +58,7 @@ class Vtn:
     def app(self) -> web.Application:
         """Return its HTTP application."""
         app = web.Application()
+        app.on_response_prepare.append(self._dated)
         app.router.add_post("/auth/token", self._token)
         app.router.add_get("/events", self._events)
         app.router.add_get("/programs/{id}", self._program)
@@ -61,6 +66,10 @@ class Vtn:
         app.router.add_put("/events/{id}", self._put)
         app.router.add_delete("/events/{id}", self._delete)
         return app
+
+    async def _dated(self, _: web.Request, response: web.StreamResponse) -> None:
+        if self.date is not None:
+            response.headers["Date"] = format_datetime(self.date, usegmt=True)
 
     async def _token(self, request: web.Request) -> web.Response:
         form = await request.post()

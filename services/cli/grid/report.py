@@ -19,6 +19,7 @@ from services.cli.console.output import as_line, table
 from services.cli.console.quantities import carbon, energy, percent
 from services.cli.grid.show import power, status_name
 from services.console import page
+from services.kit.config.loader import load
 
 _TIMEOUT_S: Final = 60.0
 _KWH_J: Final = 3.6e6
@@ -32,28 +33,42 @@ async def write_report(
     answer = await query(
         config, lambda its: its.planner.ReportGridEvent(request, timeout=_TIMEOUT_S)
     )
-    report = answer.report
+    zones = load(config).carbon.zones
+    report, zone = answer.report, zones.get(answer.report.zone)
+    signal = "average" if zone is None else zone.signal
     if form == "text" and output is None:
-        Console().print(_text(report))
+        Console().print(_text(report, signal))
         return
-    written = {"text": _plain, "html": _html, "csv": as_csv, "json": as_line}[form](report)
+    written = {
+        "text": lambda: _plain(report, signal),
+        "html": lambda: _html(report, signal),
+        "csv": lambda: as_csv(report),
+        "json": lambda: as_line(report),
+    }[form]()
     if output is None:
         typer.echo(written, nl=not written.endswith("\n"))
     else:
         await asyncio.to_thread(output.write_text, written, encoding="utf-8")
 
 
-def summary(report: GridEventReport) -> list[tuple[str, str]]:
-    """Return the figures of an event, each with its name."""
+def summary(report: GridEventReport, signal: str) -> list[tuple[str, str]]:
+    """Return the figures of an event, each with its name.
+
+    Args:
+        report: The report.
+        signal: Signal of the zone's intensity.
+    """
     event, within_j = report.event, report.energy_j
     start, end = event.start.ToDatetime(UTC), event.end.ToDatetime(UTC)
+    points = f"{report.metered_points} of {report.event_points}"
     found = [
         ("event", f"{event.event_id} ({event.source}, {status_name(event.status)})"),
+        ("announced (UTC)", f"{_iso(event.announced_at.ToDatetime(UTC))}{_by(event.principal)}"),
         ("site", event.site),
         ("time (UTC)", f"{_iso(start)} to {_iso(end)}"),
         ("limit", f"{power(event.limit_w)}{_ramp(event.ramp_s)}"),
         ("baseline", report.baseline_method or "not known"),
-        ("metered", f"{report.metered_points} points of {report.step_s} s"),
+        ("metered", f"{points} points of {report.step_s} s; others are left out"),
         ("above the limit", f"{report.points_above} of {report.metered_points} points"),
         ("energy", f"{within_j / _KWH_J:.3g} kWh ({energy(within_j)}) at the wall"),
     ]
@@ -61,19 +76,30 @@ def summary(report: GridEventReport) -> list[tuple[str, str]]:
         found.append(("shed", f"{report.shed_j / _KWH_J:.3g} kWh below the baseline"))
     if report.HasField("shed_share_min"):
         found.append(("shed of promised", f"{percent(report.shed_share_min)} at the least"))
-    return [*found, *_emissions(report)]
+    return [*found, *_emissions(report, signal)]
+
+
+def _by(principal: str) -> str:
+    return f" by {principal}" if principal else ""
 
 
 def _ramp(ramp_s: float) -> str:
     return f", reached {ramp_s:.0f} s after the start" if ramp_s else ""
 
 
-def _emissions(report: GridEventReport) -> Iterable[tuple[str, str]]:
-    """Yield emissions as GHG Protocol and ISO/IEC 21031 (SCI) name them."""
+def _emissions(report: GridEventReport, signal: str) -> Iterable[tuple[str, str]]:
+    """Yield emissions as GHG Protocol and ISO/IEC 21031 (SCI) name them.
+
+    Scope 2 takes average intensities: by others they are stated as what they are.
+    """
     if not report.HasField("carbon_gco2e"):
         return
-    scope = "GHG Protocol scope 2, location-based"
-    yield "emissions", f"{carbon(report.carbon_gco2e)} ({scope}, operational)"
+    scope = "GHG Protocol scope 2, location-based, operational"
+    if signal != "average":
+        scope = (
+            f"by {signal} intensities: not scope 2 of the GHG Protocol, which takes average ones"
+        )
+    yield "emissions", f"{carbon(report.carbon_gco2e)} ({scope}); zone {report.zone}"
     requests = sum(each.answered for each in report.models)
     if requests:
         each_g = report.carbon_gco2e / requests
@@ -104,20 +130,23 @@ def _missed(answered: int, late: int, refused: int) -> str:
 _OBJECTIVE_COLUMNS: Final = ("model", ">answered", ">missed", ">missed before")
 
 
-def _text(report: GridEventReport) -> RenderableType:
-    lines = table(f"Grid event {report.event.event_id}", "", "", rows=summary(report))
+def _text(report: GridEventReport, signal: str) -> RenderableType:
+    lines = table(f"Grid event {report.event.event_id}", "", "", rows=summary(report, signal))
     return Group(lines, table("Objectives", *_OBJECTIVE_COLUMNS, rows=_objectives(report)), Text())
 
 
-def _plain(report: GridEventReport) -> str:
+def _plain(report: GridEventReport, signal: str) -> str:
     console = Console(file=io.StringIO(), width=100)
     with console.capture() as capture:
-        console.print(_text(report))
+        console.print(_text(report, signal))
     return capture.get()
 
 
 COLUMNS: Final = (
+    "event",
+    "site",
     "since",
+    "length_s",
     "metered_w",
     "baseline_w",
     "limit_w",
@@ -132,9 +161,10 @@ def as_csv(report: GridEventReport) -> str:
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow(COLUMNS)
+    of = (report.event.event_id, report.event.site)
     for row in _rows(report):
         cells = ["" if each is None else f"{each:.6g}" for each in row[1:]]
-        rows.writerow([_iso(datetime.fromtimestamp(row[0], UTC)), *cells])
+        rows.writerow([*of, _iso(datetime.fromtimestamp(row[0], UTC)), report.step_s, *cells])
     return written.getvalue()
 
 
@@ -166,7 +196,7 @@ def _rows(report: GridEventReport) -> list[_Row]:
     return found
 
 
-def _html(report: GridEventReport) -> str:
+def _html(report: GridEventReport, signal: str) -> str:
     rows = _rows(report)
     times_s = [row[0] for row in rows]
     above = report.points_above
@@ -188,7 +218,7 @@ def _html(report: GridEventReport) -> str:
             f"Baseline: {report.baseline_method or 'not known'}.",
             [
                 page.Chart("Power at the wall", "W", times_s, lines, stepped=True),
-                page.Table("Summary", ("", ""), summary(report)),
+                page.Table("Summary", ("", ""), summary(report, signal)),
                 page.Table("Objectives", _OBJECTIVE_COLUMNS, _objectives(report)),
             ],
         )

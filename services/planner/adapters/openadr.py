@@ -8,6 +8,8 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
@@ -39,6 +41,9 @@ class VtnClient:
     Args:
         session: Connections.
         settings: The server.
+
+    Attributes:
+        ahead_s: By how much the server's clock is ahead of this one, as its last answer says, s.
     """
 
     def __init__(self, session: aiohttp.ClientSession, settings: OpenAdr) -> None:
@@ -46,6 +51,7 @@ class VtnClient:
         self._url = settings.url.rstrip("/")
         self._token, self._expires_s = "", 0.0
         self._read_bytes = 0  # of the events that are being read
+        self.ahead_s = 0.0
         self._tls: ssl.SSLContext | None = None
 
     @classmethod
@@ -171,7 +177,17 @@ class VtnClient:
                 self._read_bytes += len(chunk)
                 if len(found) > _MAX_BYTES:
                     raise Unavailable(f"answers more than {_MAX_BYTES} bytes")
+            self.ahead_s = _ahead_s(response.headers.get("Date", ""))
             return response.status, bytes(found)
+
+
+def _ahead_s(date: str) -> float:
+    """Return by how much a clock is ahead, from an answer's Date; 0: it does not say, s."""
+    try:
+        at = parsedate_to_datetime(date)
+        return (at - datetime.now(at.tzinfo or UTC)).total_seconds() if at.tzinfo else 0.0
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
 
 
 def _secret(settings: OpenAdr) -> str:

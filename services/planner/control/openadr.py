@@ -29,7 +29,13 @@ _MAX_INTERVALS: Final = 8192
 MAX_OPEN: Final = 64
 """Most limits of a server that are followed at a time, the earliest first."""
 
+_AGAIN: Final = ":"
+"""Stands before the count in the name of an event that was withdrawn, and is announced again."""
+
 _MAX_SEEN: Final = 4096
+_MOST_AHEAD_S: Final = 60.0
+"""Difference of a server's clock from which it is wrong, s: a report's minute."""
+
 _MAX_PROGRAMS: Final = 64
 _REPORTED_FOR_S: Final = 86_400.0
 
@@ -80,6 +86,7 @@ class OpenAdrServer:
         self._reader = Reader(name, settings.site, settings.ven_name, grid.emergency_level)
         self._first_seen: dict[str, datetime] = {}
         self._reported: set[str] = set()
+        self._withdrawn: dict[str, int] = {}  # how often, by name
         self._answered_s = clock.monotonic()
 
     async def follow(self) -> None:
@@ -111,7 +118,7 @@ class OpenAdrServer:
         await self._apply(dict(list(orders.items())[:MAX_OPEN]), problems)
         self._events.apply()
         self._announce(prices)
-        self._note(problems)
+        self._note(problems, _clock_note(client.ahead_s))
         if self._settings.reports:
             await self._report(client)
 
@@ -173,9 +180,12 @@ class OpenAdrServer:
     async def _apply(self, wanted: Mapping[str, GridEvent], problems: _Problems) -> None:
         """Announce what is new or changed, and cancel what is gone."""
         known = {each.event_id: each for each in self._events.of_source(self._source)}
+        wanted = {self._fresh(name): order for name, order in wanted.items()}
         for name in known.keys() - wanted.keys():
             await self._events.cancel(name, self._source)
-        for name, order in wanted.items():
+            self._withdraw(name)
+        for name, found in wanted.items():
+            order = replace(found, event_id=name)
             if name in known and _same(known[name], order):
                 continue
             try:
@@ -184,6 +194,17 @@ class OpenAdrServer:
                 raise
             except ServiceError as error:
                 problems.add(name, error.message)
+
+    def _fresh(self, name: str) -> str:
+        """Return the name of an event: another where the server has withdrawn it before."""
+        times = self._withdrawn.get(name, 0)
+        return f"{name}{_AGAIN}{times + 1}" if times else name
+
+    def _withdraw(self, name: str) -> None:
+        first = name.partition(_AGAIN)[0]
+        self._withdrawn[first] = self._withdrawn.pop(first, 0) + 1
+        while len(self._withdrawn) > _MAX_SEEN:
+            del self._withdrawn[next(iter(self._withdrawn))]
 
     async def _report(self, client: VtnClient) -> None:
         now = self._clock.now()
@@ -199,15 +220,24 @@ class OpenAdrServer:
             )
             self._reported.add(event.event_id)
 
-    def _note(self, problems: _Problems) -> None:
+    def _note(self, problems: _Problems, clock: str) -> None:
         if not problems.count:
             self._events.conditions.pop(self._source, None)
+            if clock:
+                self._events.conditions[self._source] = Condition(
+                    ConditionKind.GRID_SERVER_AWAY,
+                    f"service/{self._source}",
+                    f"the OpenADR server answers, but {clock}: its events may begin and end at "
+                    "other times than it means",
+                    f"{self._setting}.url",
+                )
             return
         others = f" ({problems.count} in all)" if problems.count > 1 else ""
         self._events.conditions[self._source] = Condition(
             ConditionKind.GRID_EVENT_REFUSED,
             f"service/{self._source}",
-            f"an event of the OpenADR server is not followed: {problems.first}{others}",
+            f"an event of the OpenADR server is not followed: {problems.first}{others}"
+            + (f"; {clock}" if clock else ""),
             self._setting,
         )
 
@@ -230,6 +260,13 @@ class OpenAdrServer:
         )
 
 
+def _clock_note(ahead_s: float) -> str:
+    """Return how a server's clock is wrong; "": it is not, as far as its answers say."""
+    if abs(ahead_s) < _MOST_AHEAD_S:
+        return ""
+    return f"its clock is {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'} this one"
+
+
 def _same(known: GridEvent, order: GridEvent) -> bool:
     """Return whether an order changes nothing of a known event."""
     limit = order.limit_w is None or known.limit_w == order.limit_w
@@ -242,8 +279,7 @@ def _same(known: GridEvent, order: GridEvent) -> bool:
 def report_message(settings: OpenAdr, report: GridEventReport) -> dict[str, Any]:
     """Return a report as OpenADR has it: demand, baseline and the change of usage by interval."""
     event = report.event
-    _, _, number = event.event_id.split(".", 1)[1].rpartition(".")
-    name = event.event_id.split(".", 1)[1].rpartition(".")[0]
+    name, _, number = event.event_id.split(".", 1)[1].partition(_AGAIN)[0].rpartition(".")
     return {
         "eventID": name,
         "clientName": settings.ven_name,

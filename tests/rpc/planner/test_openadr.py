@@ -105,6 +105,9 @@ async def test_events_limit_the_site_until_the_server_withdraws_them_and_are_rep
         await eventually(lambda: _is(stub, None))
         await eventually(lambda: len(server.reports) > 0)
 
+        server.events["now"] = event("now", 0.7)  # withdrawn by mistake: it is followed again
+        await eventually(lambda: _is(stub, 700.0))
+        assert not await condition(stub, "GRID_EVENT_REFUSED")
         assert server.reports[0]["eventID"] == "now"
         shown = "".join(capfd.readouterr())
         assert CLIENT_SECRET not in shown
@@ -170,6 +173,18 @@ async def _lacks(stub: Any, kind: str) -> bool:
 
 async def _has(stub: Any, kind: str) -> bool:
     return bool(await condition(stub, kind))
+
+
+async def test_a_server_whose_clock_is_wrong_is_a_condition(tmp_path: Path, grid: Grid) -> None:
+    """Its answers' Date says so; events are followed all the same."""
+    async with vtn() as server, following(tmp_path, grid, server) as stub:
+        server.date = NOW - timedelta(hours=1)
+        server.events["now"] = event("now", 0.9)
+        await eventually(lambda: _has(stub, "GRID_SERVER_AWAY"))
+        assert " s behind this one" in await condition(stub, "GRID_SERVER_AWAY")
+        await eventually(lambda: _is(stub, 900.0))
+        server.date = None
+        await eventually(partial(_lacks, stub, "GRID_SERVER_AWAY"))
 
 
 async def test_a_wrong_secret_is_a_condition_that_does_not_show_it(

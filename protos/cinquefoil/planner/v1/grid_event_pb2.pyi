@@ -319,6 +319,8 @@ class GridEventReport(_message.Message):
     SHED_SHARE_MIN_FIELD_NUMBER: _builtins.int
     METERED_POINTS_FIELD_NUMBER: _builtins.int
     POINTS_ABOVE_FIELD_NUMBER: _builtins.int
+    EVENT_POINTS_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
     step_s: _builtins.int
     """Length of a point: minutes are kept for 26 hours, ten minutes for 8 days. Unit: s."""
     baseline_method: _builtins.str
@@ -337,6 +339,10 @@ class GridEventReport(_message.Message):
     """Points of the event that were metered."""
     points_above: _builtins.int
     """Of them: above the limit."""
+    event_points: _builtins.int
+    """Whole points of the event so far, metered or not."""
+    zone: _builtins.str
+    """Zone whose intensity counts."""
     @_builtins.property
     def event(self) -> Global___GridEvent:
         """The event."""
@@ -363,10 +369,12 @@ class GridEventReport(_message.Message):
         shed_share_min: _builtins.float | None = ...,
         metered_points: _builtins.int = ...,
         points_above: _builtins.int = ...,
+        event_points: _builtins.int = ...,
+        zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_shed_j", b"_shed_j", "_shed_share_min", b"_shed_share_min", "carbon_gco2e", b"carbon_gco2e", "event", b"event", "shed_j", b"shed_j", "shed_share_min", b"shed_share_min"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_shed_j", b"_shed_j", "_shed_share_min", b"_shed_share_min", "baseline_method", b"baseline_method", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "event", b"event", "metered_points", b"metered_points", "models", b"models", "points", b"points", "points_above", b"points_above", "shed_j", b"shed_j", "shed_share_min", b"shed_share_min", "step_s", b"step_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_shed_j", b"_shed_j", "_shed_share_min", b"_shed_share_min", "baseline_method", b"baseline_method", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "event", b"event", "event_points", b"event_points", "metered_points", b"metered_points", "models", b"models", "points", b"points", "points_above", b"points_above", "shed_j", b"shed_j", "shed_share_min", b"shed_share_min", "step_s", b"step_s", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__carbon_gco2e: _TypeAlias = _typing.Literal["carbon_gco2e"]  # noqa: Y015
     _WhichOneofArgType__carbon_gco2e: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e"]  # noqa: Y015

@@ -911,6 +911,8 @@ class GridEventReport:
             limit. Unset: no point has both.
         metered_points: Points of the event that were metered.
         points_above: Of them: above the limit.
+        event_points: Whole points of the event so far, metered or not.
+        zone: Zone whose intensity counts.
     """
 
     event: GridEvent = GridEvent()
@@ -924,6 +926,8 @@ class GridEventReport:
     shed_share_min: float | None = None
     metered_points: int = 0
     points_above: int = 0
+    event_points: int = 0
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -68,6 +68,8 @@ def report(  # noqa: PLR0913, PLR0917 - each is a fact of the past
         carbon_gco2e=_carbon_gco2e(limited, step_s),
         shed_share_min=min(_shares(limited), default=None),
         metered_points=len(limited),
+        event_points=int((end - start) / step),
+        zone=zone,
         points_above=sum(
             each.limit_w is not None and power_w > each.limit_w for each, power_w in limited
         ),

@@ -38,7 +38,7 @@ def test_a_report_says_what_was_promised_shed_and_missed() -> None:
     found = report(EVENT, history, 60, course, "Z", START + timedelta(hours=1))
 
     assert [point.metered_w for point in found.points] == [1000, 1000, 800, 740, None, 700]
-    assert (found.metered_points, found.points_above) == (3, 1)
+    assert (found.metered_points, found.event_points, found.points_above) == (3, 4, 1)
     assert found.shed_share_min == pytest.approx(200 / 250)
     assert found.energy_j == pytest.approx(60 * 2240)
     assert found.shed_j == pytest.approx(60 * 760)
