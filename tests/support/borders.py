@@ -608,6 +608,9 @@ NODE: Final = onnx.ModelProto(
 _YAML: Final = b"version: v1\nmodels:\n  digits: {a: &a [1, 2.5], b: *a}\n"
 _PBTXT: Final = b'name: "m"\nbackend: "python"\nmax_batch_size: 8\ninput {name: "x" dims: [4]}\n'
 
+_XML_S, _XML_BYTES = 1e-6, 44.0
+"""By the byte, of platforms: an answer has 1 MiB of prices, or 4 MiB, and is read in a thread."""
+
 _PERIOD: Final = (
     b"<Period><timeInterval><start>2026-03-01T00:00Z</start><end>9999-01-01T00:00Z</end>"
     b"</timeInterval><resolution>PT15M</resolution><Point><position>1</position>%b</Point></Period>"
@@ -763,8 +766,8 @@ def borders() -> dict[str, Border]:
             document_prices,
             [PRICES + PRICE_PERIOD + PRICES_END],
             units=(b"<a/>", b'<a b="####"/>', PRICE_PERIOD),
-            cpu_s_per_byte=1e-6,
-            memory_per_byte=44,  # of a platform: an answer has 1 MiB at most, and a thread
+            cpu_s_per_byte=_XML_S,
+            memory_per_byte=_XML_BYTES,
         ),
         "yaml": Border(
             partial(in_file, yaml_file),
@@ -778,9 +781,8 @@ def borders() -> dict[str, Border]:
         "jwks": Border(
             partial(in_file, _verifier),
             [_token()[1]],
-            units=(*_JSON_UNITS, b'{"kty":"oct","k":"AA"},'),
-            cpu_s_per_byte=200e-9,  # each key is made, of at most 256; a MiB at most is read
-            memory_per_byte=40,
+            units=(*_JSON_UNITS, b'{"kty":"oct","k":"AA"},', b'{"kid":[]},'),
+            cpu_s_per_byte=200e-9,  # each key is made, of at most 256
         ),
         "onnx": Border(
             partial(in_file, load_onnx),
@@ -809,8 +811,8 @@ def borders() -> dict[str, Border]:
                 [body.encode()],
                 (SourceFailed,),
                 units=provider_units(body),
-                cpu_s_per_byte=1e-6,
-                memory_per_byte=44,  # an answer has 4 MiB at most, and is not of a client
+                cpu_s_per_byte=_XML_S if name == "entsoe" else 40e-9,
+                memory_per_byte=_XML_BYTES if name == "entsoe" else 8.0,
             )
             for name, case in CASES.items()
             for part, body in case.bodies.items()

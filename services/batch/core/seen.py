@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from array import array
 from typing import Final
 
@@ -10,21 +11,25 @@ _SHARDS: Final = 256
 """Tables; each grows by itself, so that no growth takes long."""
 
 _FIRST: Final = 16
+_KEY_BYTES: Final = 16
 
 
 class Seen:
     """Names as digests of 64 bits in open addressing: at most 32 bytes each, where a set takes 100.
 
-    Two of a million names are alike by chance once in 30 million files.
+    Two of a million names are alike by chance once in 30 million files. The digests' key is drawn:
+    else names can be chosen that all begin at one place of a table.
     """
 
     def __init__(self) -> None:
         self._tables = [array("Q", bytes(8 * _FIRST)) for _ in range(_SHARDS)]
         self._counts = [0] * _SHARDS
+        self._key = secrets.token_bytes(_KEY_BYTES)
 
     def add(self, name: str) -> bool:
         """Add a name; return whether it is new."""
-        digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+        found = hashlib.blake2b(name.encode(), digest_size=8, key=self._key)
+        digest = int.from_bytes(found.digest(), "little")
         shard, digest = digest % _SHARDS, digest or 1
         if not _put(self._tables[shard], digest):
             return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from services.kit.errors import FailedPrecondition, Unauthenticated
+from services.kit.json_bounds import parsed_answer
 from services.kit.rpc.access import Token
 from services.kit.telemetry import logs
 
@@ -25,7 +25,8 @@ _ALGORITHMS: Final = frozenset(
 _LEAST_RSA_BITS: Final = 2048
 _CURVES: Final = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 
-_MOST_BYTES: Final = 2**20
+_MOST_BYTES: Final = 2**18
+_MOST_VALUES: Final = 2**13
 _MOST_KEYS: Final = 256
 """An issuer has a few; each takes up to .1 ms to be made."""
 
@@ -115,7 +116,7 @@ class TokenVerifier:
                 raise FailedPrecondition(
                     f"access.tokens.jwks_file: {path}: at most {_MOST_BYTES} bytes are read"
                 )
-            entries = json.loads(document.decode())["keys"]
+            entries = parsed_answer(document, _MOST_VALUES)["keys"]
             if len(entries) > _MOST_KEYS:
                 raise FailedPrecondition(
                     f"access.tokens.jwks_file: {path}: at most {_MOST_KEYS} keys are read, got "
@@ -145,6 +146,8 @@ class TokenVerifier:
 def _key_of(entry: Any) -> tuple[str | None, jwt.PyJWK | None, str]:
     """Return the id of a key, the key, and why it does not count; "": it does."""
     key_id = entry.get("kid")
+    if not isinstance(key_id, str | None):
+        return None, None, "kid must be a string"
     try:
         key = jwt.PyJWK(entry)
         problem = _problem(key)

@@ -17,6 +17,8 @@ from services.router.edge.tensor_data import pack
 from services.router.edge.tensor_json import elements, raw
 
 INSTANCES = "instances"
+MAX_LISTS = 2**18
+"""Lists of an answer, each of which may hold one number: 64 sizes of 1 make one 64 of them."""
 
 
 def message(given: Mapping[str, Any], described: pb.ModelMetadataResponse) -> bytes:
@@ -129,7 +131,12 @@ def _add_input(
 def _rows(contents: bytes, tensor: pb.ModelInferResponse.InferOutputTensor) -> list[Any]:
     """Return a tensor as a list, nested by its shape."""
     found = from_json(b"".join(elements(contents, tensor.datatype, tensor.name)))
+    lists = 0
     for size in reversed(tensor.shape[1:]):
         count = len(found) // size if size else 0
+        lists += count
+        if lists > MAX_LISTS:
+            why = f"is more than {MAX_LISTS} lists in JSON; use /v2/models/MODEL/infer"
+            raise FailedPrecondition.at(f"outputs.{tensor.name[:64]}", why)
         found = [found[at * size : (at + 1) * size] for at in range(count)]
     return list(found)

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from inference.grpc_service_pb2 import ModelInferRequest
 from services.kit.config import Access as Settings
 from services.kit.config import Tls, Tokens
+from services.kit.errors import FailedPrecondition
 from services.kit.http.guard import Guard
 from services.kit.http.server import serving_http
 from services.kit.rpc import Access, caller
@@ -153,3 +154,21 @@ async def test_a_request_ends_with_the_identity_of_its_client(tmp_path: Path, sh
     assert answer.status_code == 401
     assert "expired" in answer.json()["error"]
     assert time.monotonic() - begun_s < lasts_s + 5.0
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ([{"kid": [], "kty": "oct", "k": "AA"}], "kid must be a string"),
+        ([1] * 300, "at most 256 keys"),
+        ([[]] * 80_000, "must be a JSON object with keys"),
+    ],
+)
+def test_a_jwks_that_is_none_is_refused_in_a_sentence(
+    tmp_path: Path, keys: list[object], why: str
+) -> None:
+    """Of any kind of key id, and before it takes memory."""
+    (tmp_path / "jwks.json").write_text(json.dumps({"keys": keys}))
+    tokens = Tokens(jwks_file=tmp_path / "jwks.json", issuer="a", audience="b")
+    with pytest.raises(FailedPrecondition, match=why):
+        TokenVerifier(tokens)

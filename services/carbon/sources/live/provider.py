@@ -22,12 +22,17 @@ from services.carbon.core.sources.feed import Part, Reading, SourceFailed
 from services.carbon.sources.live.error_text import MAX_CHARACTERS, error_text, without
 from services.carbon.sources.live.http import Http
 from services.kit.config.carbon_sources import LiveSource
+from services.kit.errors import InvalidArgument
+from services.kit.json_bounds import check_size, check_values
 
 T = TypeVar("T")
 S = TypeVar("S", bound=LiveSource)
 
 Rows = Annotated[list[T], Field(fail_fast=True)]
 """Values of an answer; the first wrong one ends it: an error for each of 4 MiB takes 3 GiB."""
+
+_MOST_VALUES: Final = 2**16
+"""Of an answer: three days of one place in periods of five minutes have 20,000."""
 
 HOUR: Final = timedelta(hours=1)
 PAST: Final = timedelta(hours=24)
@@ -164,6 +169,12 @@ class HttpProvider(ABC, Generic[S]):
         """
         if body.strip() == b"null":
             raise SourceFailed("empty", f"{self.name}: its answer is null")
+        try:
+            check_size(body, len(body))
+            check_values(body, _MOST_VALUES)
+        except InvalidArgument:
+            message = f"{self.name}: its answer has more than {_MOST_VALUES} values or strings"
+            raise SourceFailed("garbled", message) from None
         try:
             adapter: TypeAdapter[T] = _adapter(cast(Hashable, kind))
             return adapter.validate_json(body)
