@@ -609,7 +609,7 @@ _YAML: Final = b"version: v1\nmodels:\n  digits: {a: &a [1, 2.5], b: *a}\n"
 _PBTXT: Final = b'name: "m"\nbackend: "python"\nmax_batch_size: 8\ninput {name: "x" dims: [4]}\n'
 
 _XML_S, _XML_BYTES = 1e-6, 44.0
-"""By the byte, of platforms: an answer has 1 MiB of prices, or 4 MiB, and is read in a thread."""
+"""By the byte, of platforms: an answer has 1 MiB at most, and is read in a thread."""
 
 _PERIOD: Final = (
     b"<Period><timeInterval><start>2026-03-01T00:00Z</start><end>9999-01-01T00:00Z</end>"

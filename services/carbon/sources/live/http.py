@@ -23,12 +23,9 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 # A retry is no news: a failure is logged once, when all of them have failed.
 stamina.instrumentation.set_on_retry_hooks([])
 
-_MAX_BYTES = 4 * 2**20
-"""Largest answer: a week of all production types of a zone has 1 MiB of XML."""
+_MAX_BYTES = 2**20
+"""Largest answer: 30 hours of 20 production types in quarter hours have 300 kB of XML."""
 
-_MAX_JSON_BYTES = 2**20
-"""The same of JSON, whose reader holds the interpreter: a week of one place, in periods of five
-minutes, has 300 KiB."""
 _ATTEMPTS = 3
 _MAX_REDIRECTS = 3
 _MAX_WAIT_S = 10.0
@@ -135,10 +132,6 @@ class Http:
             return None
         self._check(response, body)
         self._validators.pop(key, None)
-        if len(body) > _MAX_JSON_BYTES and not body.lstrip().startswith(b"<"):
-            raise SourceFailed(
-                "garbled", f"{_where(request.url)}: more than {_MAX_JSON_BYTES} bytes of JSON"
-            )
         found = await asyncio.to_thread(parse, body)
         self._remember(key, response)
         return found
