@@ -19,6 +19,8 @@ the price of accuracy from the hours seen so far (`services.planner.core.accurac
 
 Savings are split as in `services.planner.core.accounting.levers`: what the blind choice saves by
 place, variant, slice, clocks and consolidation, then what following adds in time, and in place.
+Requests that can wait are a lever of their own, with the rule of `benchmarks.waiting`: what sharing
+replicas with interactive ones saves, and then waiting for clean hours.
 Attainment is by the planner's queueing model; requests are simulated in `benchmarks.regions`.
 """
 
@@ -35,7 +37,8 @@ from benchmarks import _fleets as fleets
 from benchmarks import _loads
 from benchmarks._data import data_file
 from benchmarks._grids import regular
-from benchmarks.harness import Figures, Report, in_processes, options, publish
+from benchmarks.harness import Figures, Report, Skipped, in_processes, options, publish
+from benchmarks.waiting import release
 from services.carbon.sources.csv_trace import read_trace
 from services.kit.config import AccuracyMean, Objective
 from services.kit.profiles.core.language import LanguageProfile
@@ -395,6 +398,16 @@ def _present(hour: int) -> tuple[int, int]:
     return (GPUS - (away and not day % 2), GPUS - (away and day % 2))
 
 
+def _with_waiting(report: Report, *, quick: bool) -> Report:
+    """Add the lever of requests that can wait, where its grids are at hand."""
+    try:
+        waiting = release.lever(quick=quick)
+    except Skipped:
+        return report
+    document = {**(report.document or {}), "waiting": waiting.rows}
+    return Report([*report.tables, waiting], document)
+
+
 if __name__ == "__main__":
     parser = options("levers")
     parser.add_argument("--grids", type=Path, help="folder of hourly records, one per zone")
@@ -403,4 +416,4 @@ if __name__ == "__main__":
     given = parser.parse_args()
     records = given.grids or data_file("carbon_intensity") / "direct"
     span, pairs = (QUICK, given.pairs or 1) if given.quick else (YEAR, given.pairs)
-    publish("levers", measure(records, span, pairs), given)
+    publish("levers", _with_waiting(measure(records, span, pairs), quick=given.quick), given)

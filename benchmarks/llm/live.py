@@ -95,10 +95,10 @@ async def _measured(texts: int, turns: int) -> list[dict[str, Any]]:
     return [row(choice, found[choice], *busy_s[choice]) for choice in CHOICES]
 
 
-async def answers(clients: Clients, texts: int, seed: int) -> list[Answer]:
+async def answers(clients: Clients, texts: int, seed: int, gap_s: float = GAP_S) -> list[Answer]:
     """Send texts at random times, the same for the same seed; return what came of them."""
     rng = np.random.default_rng(seed)
-    arrivals_s = np.cumsum(rng.exponential(GAP_S, texts)).tolist()
+    arrivals_s = np.cumsum(rng.exponential(gap_s, texts)).tolist()
     prompts = [" ".join(rng.permutation(_WORDS)) for _ in arrivals_s]
     tokens = rng.integers(16, 64, texts).tolist()
 
@@ -153,14 +153,14 @@ def row(
     }
 
 
-def deployment(folder: Path) -> dict[str, Any]:
+def deployment(folder: Path, slots: int = SLOTS) -> dict[str, Any]:
     """Return the example's deployment under objectives of tokens, anywhere on this machine."""
     made: dict[str, Any] = yaml.safe_load((EXAMPLE / "cinquefoil.yaml").read_text())
     for service in ("carbon", "planner", "router"):
         made[service] |= derived.anywhere()
     made["router"]["http_listen"] = ""
     made["console"] = {"listen": ""}
-    made["planner"] |= {"database": str(folder / "planner.sqlite3"), "batch_sizes": [SLOTS]}
+    made["planner"] |= {"database": str(folder / "planner.sqlite3"), "batch_sizes": [slots]}
     (node,) = made["nodes"].values()
     node |= {**derived.anywhere(), "state_dir": str(folder / "node")}
     made["models"][MODEL] |= {
@@ -168,5 +168,6 @@ def deployment(folder: Path) -> dict[str, Any]:
         "default_deadline_s": 300,
     }
     (variant,) = made["models"][MODEL]["variants"].values()
-    variant["runtime"]["command"][:2] = [sys.executable, str(EXAMPLE / "llama_server.py")]
+    server = str(EXAMPLE / "llama_server.py")
+    variant["runtime"]["command"] = [sys.executable, server, "{port}", str(slots)]
     return made

@@ -1,7 +1,8 @@
 """Two replicas of llama.cpp under interactive load, alone and beside texts that can wait.
 
-The suite of `examples/openai` under an objective of tokens; turns alone and beside alternate, with
-the same texts at the same moments. Always so many wait that they fill every slot left.
+The suite of `examples/openai` under an objective of tokens, with more slots; turns alone and beside
+alternate, with the same texts at the same moments. Always so many short ones wait that they fill
+every slot left: what they do to the others shows only where they do much.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ from services.local import derived
 from services.local.up.suite import Suite
 
 TURNS: Final = 2
-TEXTS: Final = 24
-_WAITING: Final = 8
+TEXTS: Final = 50
+SLOTS: Final = 8
+"""Of each server: with two the reserve for interactive texts leaves none."""
+GAP_S: Final = 3.0
+_WAITING: Final = 24
+_SHORT: Final = {"max_tokens": 8}
 _READY_S: Final = 120.0
 
 
@@ -47,13 +52,13 @@ async def _measured(texts: int, turns: int) -> list[dict[str, Any]]:
     found: dict[str, list[live.Answer]] = {"alone": [], "beside": []}
     waited = 0
     with TemporaryDirectory(prefix="cinquefoil-waiting-") as folder:
-        made, port = live.deployment(Path(folder)), free_port()
+        made, port = live.deployment(Path(folder), SLOTS), free_port()
         made["router"]["http_listen"] = f"127.0.0.1:{port}"
         file = derived.write(made, Path(folder))
         async with (
             Suite.of(file, Path(folder) / "logs"),
             connected(load(file)) as clients,
-            asyncio.timeout(600 + 8 * turns * texts * live.GAP_S),
+            asyncio.timeout(600 + 8 * turns * texts * GAP_S),
         ):
             async with asyncio.timeout(_READY_S):
                 await until_ready(clients, lambda _: None)
@@ -72,7 +77,7 @@ async def _turn(clients: Clients, texts: int, seed: int, url: str) -> tuple[list
 
     async def fill(session: aiohttp.ClientSession) -> None:
         nonlocal ended
-        body = {"model": live.MODEL, "prompt": "A river", "max_tokens": 48, "service_tier": "flex"}
+        body = {"model": live.MODEL, "prompt": "A river", "service_tier": "flex"} | _SHORT
         while True:
             async with session.post(url, json=body) as response:
                 ended += response.status == 200
@@ -80,7 +85,7 @@ async def _turn(clients: Clients, texts: int, seed: int, url: str) -> tuple[list
 
     async with aiohttp.ClientSession() as session:
         chores = [asyncio.create_task(fill(session)) for _ in range(_WAITING if url else 0)]
-        answers = await live.answers(clients, texts, seed)
+        answers = await live.answers(clients, texts, seed, GAP_S)
         for each in chores:
             each.cancel()
             with suppress(asyncio.CancelledError, aiohttp.ClientError):

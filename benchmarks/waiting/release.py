@@ -418,6 +418,25 @@ def _compared(found: dict[Job, Found]) -> Iterator[dict[str, Any]]:
         }
 
 
+def lever(*, quick: bool = False) -> Figures:
+    """Return what sharing and waiting save of the emissions of a pool of its own, by grid, %."""
+    zones, seasons = (("GB",), ("summer",)) if quick else (ZONES, tuple(SEASONS))
+    size = (0.3,), (24,), 1 if quick else SEEDS
+    jobs = [Job(zone, season, *size) for zone, season in product(zones, seasons)]
+    rows = [
+        {
+            "grid": each["grid"],
+            "sharing": 100 * (1 - each["at_once g/Mtoken"] / each["dedicated g/Mtoken"]),
+            "waiting": 100
+            * (each["at_once g/Mtoken"] - each["planned g/Mtoken"])
+            / each["dedicated g/Mtoken"],
+        }
+        for each in _by_grid(in_processes(run, jobs))
+    ]
+    note = "% of the emissions of GPUs of their own, at their best batch, at once"
+    return Figures("Requests that can wait: 30 % of all, within 24 h", rows, note)
+
+
 def _by_grid(found: dict[Job, Found]) -> Iterator[dict[str, Any]]:
     for job, each in found.items():
         mean = {name: fmean(row.g_per_token for row in each[0.3, 24, name]) for name in POLICIES}

@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server with SmolLM2-135M: `llama_server.py PORT`, like `llama-server`.
+"""llama.cpp's HTTP server with SmolLM2-135M: `llama_server.py PORT [SLOTS]`, like `llama-server`.
 
 Its chat template has tools and reasoning, which the model's own lacks.
 """
@@ -19,7 +19,8 @@ params.model_alias = {"smollm2-135m"}
 params.chat_template = Path(__file__).with_name("chat_template.jinja").read_text()
 params.enable_reasoning = 0  # unless a request says `enable_thinking`
 params.port = int(sys.argv[1])
-params.n_ctx, params.n_parallel = 4096, 2  # of all slots together; slots
+params.n_parallel = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+params.n_ctx = 4096  # of all slots together
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 params.endpoint_metrics = True
 params.verbosity = -1

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cinquefoil.batch.v1.records import Batch, BatchState, File
+from cinquefoil.batch.v1.records import Batch, BatchOutlook, BatchState, File
 from services.batch.core.lines import WINDOWS_S
 from services.kit.errors import InvalidArgument, ServiceError
 from services.kit.http.statuses import STATUSES
@@ -48,7 +48,10 @@ def file_document(file: File) -> dict[str, Any]:
 
 
 def batch_document(batch: Batch) -> dict[str, Any]:
-    """Return a batch object; `usage.cinquefoil` has the sums of its receipts."""
+    """Return a batch object; `usage.cinquefoil` has the sums of its receipts.
+
+    `outlook`, which OpenAI's has not, says when it runs, or what would make its window possible.
+    """
     ended = {
         state: batch.ended_at if batch.state is state else None
         for state in (
@@ -101,6 +104,17 @@ def batch_document(batch: Batch) -> dict[str, Any]:
             },
         },
         "metadata": dict(batch.metadata) or None,
+        "outlook": _outlook(batch.outlook),
+    }
+
+
+def _outlook(given: BatchOutlook | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    return {
+        "done_by": _unix(given.done_by),
+        "late_requests": given.late_requests,
+        "text": given.text,
     }
 
 
