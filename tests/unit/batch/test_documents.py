@@ -9,7 +9,7 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
 def test_a_batch_says_what_is_expected_of_it_to_clients_of_openai() -> None:
-    """A window that cannot be kept is told at once, with what would make it possible."""
+    """A window that cannot be kept is shown at once, with what would make it possible."""
     text = "7 of 40 requests due by 13:00 UTC will be late; possible with 1 replica more"
     outlook = BatchOutlook(done_by=NOON + timedelta(hours=2), late_requests=7, text=text)
     batch = Batch(
