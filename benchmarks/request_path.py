@@ -47,7 +47,7 @@ from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
 from services.router.core.model import Instance, ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
-from services.router.runtime.engine import Engine
+from services.router.runtime.engine import Engine, ForwardPort
 from services.router.servicer import InferenceServicer, add_inference
 
 _SERVICES: Final = str(Path(worker.__file__).parents[2]) + "/"
@@ -101,8 +101,8 @@ async def count() -> RequestPath:
     body, found = messages.request("small"), []
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="bench-path-"))
-        endpoint = await stack.enter_async_context(_worker(Path(folder)))
-        port = await stack.enter_async_context(_router(endpoint))
+        endpoint = await stack.enter_async_context(running_worker(Path(folder)))
+        port = await stack.enter_async_context(running_router(endpoint))
         infer = messages.infer(await stack.enter_async_context(messages.channel(port)))
         for _ in range(_WARM):
             await infer(body)
@@ -133,7 +133,7 @@ def figures() -> list[Figures]:
 
 
 @asynccontextmanager
-async def _worker(folder: Path) -> AsyncIterator[str]:
+async def running_worker(folder: Path) -> AsyncIterator[str]:
     """Run a worker; yield its address."""
     endpoint = f"127.0.0.1:{free_port()}"
     spec = WorkerSpec(
@@ -163,8 +163,8 @@ async def _worker(folder: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _router(endpoint: str) -> AsyncIterator[int]:
-    """Run a router of one model with one worker; yield its port."""
+async def running_router(endpoint: str, forwards: ForwardPort | None = None) -> AsyncIterator[int]:
+    """Run a router of one model with one worker, which may forward; yield its port."""
     clock = RealClock()
     instance = Instance(
         endpoint,
@@ -184,6 +184,7 @@ async def _router(endpoint: str) -> AsyncIterator[int]:
         open_account=lambda model: Account(model, {messages.ZONE: 200.0}.get),
         clock=clock,
         default_timeout_s=30.0,
+        forwards=forwards,
     )
     servicer = InferenceServicer(engine, clock, config.Router(), "error")
 

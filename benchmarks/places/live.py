@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -54,6 +54,9 @@ GPU: Final = "t4"
 MODEL_FILE: Final = "linear.onnx"
 _TIMEOUT_S: Final = 10.0
 _PATIENCE_S: Final = 300.0
+_REPORTED_S: Final = 5.0
+"""Time within which routers and agents have reported all."""
+
 _SETTLED: Final = 40
 """Answers in a row without one of a region: it takes none."""
 
@@ -214,9 +217,7 @@ def _document(
     }
 
 
-async def join_up(
-    stack: AsyncExitStack, regions: Mapping[str, Region], root: Path, *, relayed: bool = True
-) -> None:
+async def _join_up(stack: AsyncExitStack, regions: Mapping[str, Region], root: Path) -> None:
     """Write the regions' files, with a relay for each of a pair's services and directions."""
     authority = Authority.made(root / "pki", TRUST_DOMAIN)
     for region in regions.values():
@@ -225,9 +226,6 @@ async def join_up(
             if peer is region:
                 continue
             for service in ("planner", "router"):
-                if not relayed:
-                    peers.setdefault(peer.name, {})[service] = peer.address(service)
-                    continue
                 link = await stack.enter_async_context(linked(peer.address(service), ONE_WAY_S))
                 peers.setdefault(peer.name, {})[service] = link.address
                 region.links.append(link)
@@ -241,7 +239,7 @@ async def join_up(
 
 
 @asynccontextmanager
-async def served(region: Region) -> AsyncIterator[tuple[Suite, Clients]]:
+async def _served(region: Region) -> AsyncIterator[tuple[Suite, Clients]]:
     """Run a region's suite; yield it and its clients once every model is served."""
     async with (
         Suite.of(region.file, region.folder / "logs") as suite,
@@ -367,6 +365,21 @@ class Trial:
         back_s = await self.load.comes_from("north")
         return left_s, f"resumed: {back_s:.1f} s"
 
+    async def account(self) -> dict[str, Any]:
+        """Return what the north emitted by region of the client, and by model, gCO2e."""
+        await asyncio.sleep(_REPORTED_S)
+        found: dict[str, defaultdict[str, float]] = {}
+        for name, by in (
+            ("by_model", planner_pb2.ACCOUNT_GROUPING_MODEL),
+            ("by_region", planner_pb2.ACCOUNT_GROUPING_REGION),
+        ):
+            request = planner_pb2.ReadAccountRequest(by=by)
+            found[name] = defaultdict(float)
+            async for response in self.clients["north"].planner.ReadAccount(request):
+                for each in response.entries:
+                    found[name][each.model or each.origin or "idle"] += each.carbon_gco2e
+        return {name: dict(sums) for name, sums in found.items()}
+
     async def row(
         self, case: str, do: Callable[[], Awaitable[tuple[float, str]]]
     ) -> dict[str, Any]:
@@ -393,17 +406,19 @@ class Trial:
         }
 
 
-async def run(cases: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Start the suites, and return a row for each case."""
+async def run(cases: tuple[str, ...]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Start the suites; return a row for each case, and the cleanest region's account."""
     with TemporaryDirectory(prefix="cinquefoil-places-") as place:
         root = Path(place)
         (root / MODEL_FILE).write_bytes(model_family.build("linear"))
         regions = {name: Region(name, root / name) for name in GRIDS}
         async with AsyncExitStack() as stack:
-            await join_up(stack, regions, root)
+            await _join_up(stack, regions, root)
             suites, clients = {}, {}
             for name in ("home", "south"):
-                suites[name], clients[name] = await stack.enter_async_context(served(regions[name]))
+                suites[name], clients[name] = await stack.enter_async_context(
+                    _served(regions[name])
+                )
             described = await clients["home"].inference.ModelMetadata(
                 oip.ModelMetadataRequest(name="digits")
             )
@@ -415,7 +430,8 @@ async def run(cases: tuple[str, ...]) -> list[dict[str, Any]]:
                 rows += [await trial.row(case, getattr(trial, case)) for case in cases]
                 for each in chores:
                     each.cancel()
-    return rows
+            account = await trial.account()
+    return rows, account
 
 
 async def _joined(trial: Trial, stack: AsyncExitStack) -> tuple[float, str]:
@@ -423,7 +439,7 @@ async def _joined(trial: Trial, stack: AsyncExitStack) -> tuple[float, str]:
     south_s = await trial.load.comes_from("south")
     began_s = RealClock().monotonic()
     trial.suites["north"], trial.clients["north"] = await stack.enter_async_context(
-        served(trial.regions["north"])
+        _served(trial.regions["north"])
     )
     served_s = RealClock().monotonic() - began_s
     taken_s = await trial.load.comes_from("north")

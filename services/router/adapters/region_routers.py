@@ -84,6 +84,11 @@ class RegionRouters:
                 for name, link in self._links.items():
                     tasks.create_task(link.keep(), name=f"router.regions.{name}")
 
+    @property
+    def reached(self) -> set[str]:
+        """Peer regions whose router answers."""
+        return {name for name, link in self._links.items() if link.round_trip_s is not None}
+
     def use(self, forwards: Forwards) -> None:
         """Use new rates of the planner's."""
         self.forwarding.use(
@@ -104,9 +109,8 @@ class RegionRouters:
         """
         head, receiver, client = outgoing.head, outgoing.receiver, outgoing.client
         now_s, model = self._clock.monotonic(), head.model_name
-        reached = {name for name, link in self._links.items() if link.round_trip_s is not None}
         blocks = outgoing.prefix() if outgoing.prefix else ()
-        region = self.forwarding.choose(model, now_s, reached, blocks)
+        region = self.forwarding.choose(model, now_s, self.reached, blocks)
         self.forwarding.conversations.keep(model, blocks, region)
         if not region:
             return None
