@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from services.batch.core.admission import Admission
 from services.batch.core.lines import Fault, Usage, answered, failed, parsed
+from tests.support.examples import examples
 
 CHAT = "/v1/chat/completions"
 _NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -26,6 +27,7 @@ def line(**given: Any) -> bytes:
     return json.dumps(good | given).encode()
 
 
+@examples(0.25)
 @given(st.binary() | _JSON.map(lambda each: json.dumps(each).encode()))
 def test_any_bytes_are_a_request_or_a_fault(data: bytes) -> None:
     """Nothing else is raised, whatever the bytes."""
@@ -33,6 +35,7 @@ def test_any_bytes_are_a_request_or_a_fault(data: bytes) -> None:
         assert parsed(data, CHAT).model
 
 
+@examples(0.4)
 @given(st.dictionaries(st.text(), _JSON, max_size=4))
 def test_a_body_is_passed_on_with_the_same_values(body: dict[str, Any]) -> None:
     """Numbers of any size and texts of any script keep their value."""

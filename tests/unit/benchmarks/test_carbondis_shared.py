@@ -23,6 +23,7 @@ from benchmarks.carbondis.shared import (
 )
 from services.router.core.balancing.carbondis import Carbondis
 from services.router.core.balancing.policy import Gpu, Placement
+from tests.support.examples import examples
 
 SLO_S = 1.0
 LOW, HIGH = 0, 1
@@ -107,6 +108,7 @@ POLICIES: dict[str, SharedPolicy] = {
 
 
 @pytest.mark.parametrize("name", POLICIES)
+@examples(0.25)
 @given(
     requests=st.lists(
         st.tuples(st.floats(0, 5), st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=40

@@ -109,7 +109,7 @@ def test_the_average_is_warm_from_the_first_value_where_the_source_has_a_past(
 
 
 @given(strides_min=st.lists(st.integers(1, 500), min_size=1, max_size=20))
-@examples(0.16)
+@examples(0.08)
 def test_what_is_learnt_does_not_depend_on_how_often_one_looks(strides_min: list[int]) -> None:
     """A late wake-up loses no change: replays at any speed-up have the same history."""
     source = SyntheticSource(207.13, 69.23, seed=5, step=timedelta(minutes=45))

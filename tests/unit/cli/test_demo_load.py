@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.local.demo.load import RequestStats, arrivals
+from tests.support.examples import examples
 
 
+@examples(0.4)
 @given(st.floats(0.5, 200), st.floats(0.5, 20), st.integers(0, 2**31))
 def test_arrivals_are_ordered_within_the_duration_and_repeatable(
     rate_rps: float, duration_s: float, seed: int

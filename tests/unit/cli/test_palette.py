@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.console.palette import palette, shades
+from tests.support.examples import examples
 
 NAMES = st.text("abc", min_size=1, max_size=3)
 MODELS = st.dictionaries(NAMES, st.dictionaries(NAMES, st.floats(0, 1), min_size=1), max_size=8)
@@ -22,6 +23,7 @@ def _models(accuracies: dict[str, dict[str, float]]) -> dict[str, SimpleNamespac
     }
 
 
+@examples(0.25)
 @given(MODELS)
 def test_models_have_hues_of_their_own_and_more_accurate_variants_are_darker(
     accuracies: dict[str, dict[str, float]],

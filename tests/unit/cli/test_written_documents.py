@@ -15,6 +15,7 @@ from services.cli.init.document import NewModel, NewVariant, Place, deployment
 from services.cli.init.network import Network, Tensor
 from services.cli.yaml_file import round_trip, written
 from services.kit.errors import InvalidArgument
+from tests.support.examples import examples
 from tests.support.hostile_names import NAMES
 
 FOLDER = Path("/deployments/one")
@@ -43,6 +44,7 @@ def read(name: str, made: NewModel, product: str) -> Mapping[str, Any]:
     return found
 
 
+@examples(0.25)
 @given(NAMES, NAMES, NAMES, NAMES)
 @example("x\u2028models: {}", "x", "x", "x")
 @example("x", "a\u2028b: c", "on", "#\n")
@@ -69,6 +71,7 @@ def test_a_deployment_is_read_as_it_was_meant(
     assert found == meant
 
 
+@examples(0.25)
 @given(NAMES.filter(lambda name: "/" not in name and "\x00" not in name))
 def test_the_name_of_a_file_is_read_as_this_name(name: str) -> None:
     """A file's name is the path that is loaded, also where it looks like YAML."""

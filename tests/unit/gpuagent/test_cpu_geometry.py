@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent.core.cpu_geometry import geometry
 from services.kit.mig import full_layouts, maximal_layouts
+from tests.support.examples import examples
 
 GIB = 2**30
 
@@ -52,6 +53,7 @@ def test_layouts_are_valid_few_and_leave_less_than_a_slice_free(cores: int) -> N
     assert cut.kinds[-1].compute_slices == cores, "the whole machine is a slice"
 
 
+@examples(0.4)
 @given(st.data())
 def test_above_eight_cores_powers_of_two_fit_wherever_they_add_up(data: st.DataObject) -> None:
     """No order of coming and going wastes a core for good: slices are aligned to their sizes."""

@@ -33,7 +33,7 @@ def test_a_fleet_that_serves_all_wants_nothing() -> None:
     assert wanted_gpus(enough, score(enough, exact(enough))) == {}
 
 
-@examples(0.1)
+@examples(0.06)
 @given(st.floats(3_000, 60_000), st.integers(1, 2))
 def test_as_many_gpus_as_are_wanted_serve_all(demand_rps: float, a100s: int) -> None:
     """Where at least two are wanted, half of them do not."""

@@ -24,7 +24,7 @@ from tests.support.examples import examples
 from tests.support.planner.decisions import MODEL, POOL, analytic, decided, done, snapshot
 
 
-@examples(0.2)
+@examples(0.12)
 @given(
     st.sampled_from(sorted(REGISTRY.keys() - {"annealing"})), st.floats(5, 1500), st.integers(1, 3)
 )
@@ -50,7 +50,7 @@ def test_every_strategy_serves_the_demand_with_shares_that_sum_to_one(strategy: 
     assert decision.score.unserved_rps == pytest.approx({"digits": 0.0})
 
 
-@examples(0.2)
+@examples(0.12)
 @given(st.sampled_from(sorted(REGISTRY.keys() - {"annealing"})), st.integers(2, 3))
 def test_a_gpu_that_an_operator_waits_for_is_left_after_others_have_taken_over(
     strategy: str, gpus: int

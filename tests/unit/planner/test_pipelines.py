@@ -68,7 +68,7 @@ def by_stage(configuration: Configuration) -> dict[int, dict[SegmentKind, float]
     return found
 
 
-@examples(0.24)
+@examples(0.12)
 @given(
     st.lists(st.floats(1.0, 20.0), min_size=2, max_size=3),
     st.floats(5.0, 400.0),

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective, ServerPool
 from services.kit.profiles.core.language import LanguageProfile
 from services.planner.core.model import Model, Variant
 from services.planner.core.replicas import wanted
+from tests.support.examples import examples
 
 SIZES = (1, 4, 16)
 ZONES = {"DE": 300.0, "FR": 50.0}
@@ -26,7 +27,7 @@ def number(of: Model, rate_rps: float, **intensity: float) -> dict[str, int]:
     return dict(wanted(of, rate_rps, ZONES | intensity, Objective(), SIZES).by_pool)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(0.2)
 @given(st.floats(0.01, 40), st.floats(1, 3))
 def test_more_load_never_wants_fewer_servers(rate_rps: float, times: float) -> None:
     one = model(here={})

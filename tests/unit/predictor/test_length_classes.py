@@ -9,6 +9,7 @@ from services.kit.errors import InvalidArgument
 from services.predictor.core.estimate import CLASS_RANKS
 from services.predictor.core.length_classes import SHARES, LengthClasses
 from services.predictor.core.length_histogram import TOKENS, VALUES_TOKENS, LengthHistogram
+from tests.support.examples import examples
 
 PRIOR = np.ones(TOKENS.count)
 LIKELY = st.lists(st.floats(0, 1), min_size=5, max_size=5)
@@ -22,6 +23,7 @@ def taught(lengths: list[int], said: list[float] | None = None) -> LengthClasses
     return classes
 
 
+@examples(0.4)
 @given(LENGTHS, LIKELY)
 def test_an_estimate_is_in_order_whatever_was_seen_and_said(
     lengths: list[int], said: list[float]
@@ -77,6 +79,7 @@ def test_many_answers_of_one_token_change_nothing() -> None:
     assert after.class_ == before.class_
 
 
+@examples(0.4)
 @given(LENGTHS, LIKELY, st.integers(1, 10_000))
 def test_no_estimate_is_above_the_requests_limit(
     lengths: list[int], said: list[float], limit: int
@@ -164,6 +167,7 @@ def test_equal_expectations_stand_in_the_middle() -> None:
     assert [classes.rank(100) for _ in range(60)][-1] == pytest.approx(0.5)
 
 
+@examples(0.4)
 @given(LENGTHS, LIKELY)
 def test_what_was_learned_survives_being_written(lengths: list[int], said: list[float]) -> None:
     classes = taught(lengths, said)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.predictor.core.length_histogram import TOKENS, LengthHistogram, kaplan_meier
+from tests.support.examples import examples
 
 COUNTS = st.lists(st.integers(0, 20).map(float), min_size=6, max_size=6).map(np.array)
 
@@ -30,6 +31,7 @@ def test_it_is_a_distribution_and_whole_answers_alone_are_their_own(
     assert kaplan_meier(whole, np.zeros(6)) == pytest.approx(whole / whole.sum())
 
 
+@examples(0.4)
 @given(COUNTS.filter(np.any), COUNTS)
 def test_cutting_answers_off_never_makes_them_shorter(
     whole: np.ndarray, truncated: np.ndarray

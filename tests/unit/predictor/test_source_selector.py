@@ -2,6 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.predictor.core.source_selector import SourceSelector
+from tests.support.examples import examples
 
 CLASS = st.integers(0, 4)
 ANSWER = st.tuples(CLASS, CLASS, CLASS)
@@ -20,6 +21,7 @@ def test_similar_prompts_are_preferred_before_the_first_answer() -> None:
     assert SourceSelector().prefers_cache
 
 
+@examples(0.4)
 @given(st.lists(ANSWER, max_size=100), st.booleans())
 def test_the_source_that_is_right_for_long_is_preferred_whatever_was_before(
     before: list[tuple[int, int, int]], cache_is_right: bool

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.router.core.frames import frame, take
 from services.router.core.model import Request
+from tests.support.examples import examples
 
 numbers = st.integers(1, 2**64 - 1)
 requests = st.builds(
@@ -41,6 +42,7 @@ def test_frames_keep_order_lose_nothing_and_stay_below_the_cap(sizes: list[int])
         assert not following or size + len(following[0].body) > 100, "no request is left behind"
 
 
+@examples(0.4)
 @given(st.lists(requests, max_size=5), st.lists(numbers, max_size=5), st.floats(0, 1e6))
 def test_protobuf_reads_a_frame_as_what_was_put_into_it(
     work: list[Request], withdrawn: list[int], now_s: float

@@ -161,6 +161,7 @@ def test_reader_agrees_with_protobuf_on_every_message(request_: pb.ModelInferReq
     agree(request_.SerializeToString())
 
 
+@examples(0.25)
 @given(st.lists(st.one_of(requests.map(pb.ModelInferRequest.SerializeToString), fields)))
 def test_reader_agrees_when_fields_repeat_and_unknown_ones_come(parts: list[bytes]) -> None:
     """Concatenated messages: the last scalar wins, maps merge, unknown fields and groups pass."""
@@ -185,7 +186,7 @@ def test_arbitrary_bytes_are_read_as_protobuf_reads_them_or_refused(data: bytes)
     agree(data)
 
 
-@examples(2)
+@examples(1)
 @given(damaged())
 def test_a_damaged_request_is_routed_as_protobuf_reads_its_top_level_or_refused(
     data: bytes,
@@ -209,6 +210,7 @@ def test_a_damaged_request_is_routed_as_protobuf_reads_its_top_level_or_refused(
         assert getattr(head, name) == getattr(parsed, name)
 
 
+@examples(0.4)
 @given(requests, st.integers(0, 400))
 def test_a_truncated_request_is_refused_or_ends_at_a_field(
     request_: pb.ModelInferRequest, cut: int
@@ -318,6 +320,7 @@ responses = st.builds(
 )
 
 
+@examples(0.4)
 @given(
     responses,
     st.lists(st.text(max_size=200), min_size=4, max_size=4, unique=True),

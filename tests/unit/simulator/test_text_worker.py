@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from simpy import Environment
 
@@ -19,6 +19,7 @@ from services.simulator.continuous_batching import Replica, StepCosts, Text
 from services.simulator.device import Device, gpu_type
 from services.simulator.text_worker import TextJob, TextWorker
 from services.simulator.timeline import Timeline, Waiting
+from tests.support.examples import examples
 
 H100 = gpu_type("h100-80gb")
 WHOLE = H100.shape(max(H100.geometry.kinds, key=lambda kind: kind.sm_count))
@@ -306,7 +307,7 @@ class Simulated:
         self._time.go()
 
 
-@settings(max_examples=60)
+@examples(2)
 @given(scenarios(), st.integers(0, 8000), st.sampled_from((0.01, 5.0)))
 def test_runs_are_their_steps_one_by_one(scenario: Scenario, pause_ms: int, pause_s: float) -> None:
     """Arrivals, withdrawals, deadlines, clocks, shared GPUs, time that stands still, readings."""

@@ -54,7 +54,7 @@ def corrected(record: ForecastRecord, hours: int) -> Correction:
 
 
 @given(error=st.floats(-100, 100), days=st.integers(7, 20))
-@examples(0.2)
+@examples(0.1)
 def test_a_provider_that_is_always_too_low_is_corrected_upwards(error: float, days: int) -> None:
     """By nearly all of it after a week, whatever it is."""
     found = corrected(recorded(days * 24, error), days * 24)

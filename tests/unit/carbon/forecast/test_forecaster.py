@@ -54,7 +54,7 @@ def of(source: Source, now: datetime) -> Forecast:
     late_min=st.integers(0, 5000),
     repeats=st.integers(1, 20),
 )
-@examples(1.2)
+@examples(0.5)
 def test_any_history_gives_ordered_bounds_and_periods_without_holes(
     values: list[float], step_min: int, late_min: int, repeats: int
 ) -> None:
@@ -142,7 +142,7 @@ def test_an_outage_of_days_does_not_become_a_habit_of_the_grid() -> None:
     past_h=st.integers(1, 24 * 25),
     loop=st.booleans(),
 )
-@examples(0.3)
+@examples(0.12)
 def test_a_replay_does_not_peek_into_the_traces_future(
     futures: list[list[float]], past_h: int, loop: bool
 ) -> None:

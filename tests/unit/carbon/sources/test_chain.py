@@ -11,6 +11,7 @@ from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
 from services.carbon.core.sources.feed import Feed, Reading
 from services.carbon.core.sources.synthetic import SyntheticSource
+from tests.support.examples import examples
 
 START = datetime(2024, 3, 6, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -127,6 +128,7 @@ def test_the_value_in_force_is_that_of_the_first_that_still_speaks(
     assert sample is None or sample.since <= when
 
 
+@examples(0.4)
 @given(
     known=KNOWN.filter(bool),
     arrivals=st.lists(st.tuples(st.integers(0, STEPS), st.integers(1, 999)), max_size=8),

@@ -55,6 +55,7 @@ def by_time(samples: Sequence[Sample]) -> Mapping[datetime, float]:
     return {each.since: each.intensity_gco2e_per_kwh for each in samples}
 
 
+@examples(0.4)
 @given(MIXES)
 def test_each_instant_has_the_power_that_each_type_then_had(mix: tuple[Steps, ...]) -> None:
     """Samples equal a sum quarter by quarter, and none is missing where there is generation."""
@@ -71,6 +72,7 @@ def test_each_instant_has_the_power_that_each_type_then_had(mix: tuple[Steps, ..
         assert latest == pytest.approx(wanted)
 
 
+@examples(0.25)
 @given(MIXES)
 def test_series_that_overlap_change_nothing(mix: tuple[Steps, ...]) -> None:
     """The same steps twice, and coarse ones below finer ones, are not added."""

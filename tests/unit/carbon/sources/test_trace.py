@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.source import samples
 from services.carbon.core.sources.trace import TraceSource
+from tests.support.examples import examples
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -38,6 +39,7 @@ def test_a_replay_yields_every_sample_in_order(recorded: tuple[Sample, ...], loo
     assert tuple(samples(source, recorded[0].since, recorded[-1].since)) == recorded
 
 
+@examples(0.4)
 @given(recorded=TRACES, loop=st.booleans(), offset_h=st.floats(-100, 100))
 def test_a_sample_holds_until_the_next_change(
     recorded: tuple[Sample, ...], loop: bool, offset_h: float

@@ -23,6 +23,7 @@ from services.gpuagent.clock_loop.core.decide import (
 )
 from services.kit.errors import InvalidArgument
 from services.kit.hardware.gpu_types import load
+from tests.support.examples import examples
 
 V100 = load("v100").clocks_mhz
 FREE = bounds(V100, 0, 0.2)
@@ -63,6 +64,7 @@ def chosen(state: State, *crowd: Partition, at_s: float = 0.0) -> Move:
     return decide(state, Observation(crowd, FREE, at_s))
 
 
+@examples(0.25)
 @given(st.data(), limits, st.lists(crowds, max_size=30))
 def test_only_clocks_within_the_bounds_are_ever_used(
     data: st.DataObject, allowed: Bounds, looks: Sequence[Sequence[Partition]]
@@ -146,6 +148,7 @@ def test_a_longer_latency_never_leads_to_a_lower_clock(
     assert ORDER.index(chosen(State(clock_mhz), *longer)) >= ORDER.index(before)
 
 
+@examples(0.4)
 @given(partitions, st.sampled_from(FREE.clocks_mhz), st.floats(0.0, 1.0))
 def test_a_less_sensitive_partition_tolerates_at_least_as_much(
     one: Partition, clock_mhz: int, sensitivity: float
@@ -196,6 +199,7 @@ def test_wanting_more_than_the_highest_clock_is_counted_while_it_lasts() -> None
     assert moved(state, decide(state, well), well).wanting == 0
 
 
+@examples(0.4)
 @given(
     work_s=st.floats(0.001, 0.2),
     fixed_s=st.floats(0.0, 0.05),

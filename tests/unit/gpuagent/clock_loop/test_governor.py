@@ -151,7 +151,7 @@ def test_an_insensitive_model_goes_lower_with_the_same_slack() -> None:
     assert dull.governor.clock_mhz < sensitive.governor.clock_mhz
 
 
-@examples(0.4)
+@examples(0.2)
 @given(
     sensitivities=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     latencies_s=st.lists(st.sampled_from([0.001, 0.05, 0.09, 0.3]), min_size=1, max_size=6),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.energy.core.pue import HIGHEST, LOWEST, PueMeter, reported
+from tests.support.examples import examples
 
 
 def metered(
@@ -28,6 +29,7 @@ def test_of_steady_powers_it_is_their_ratio(device_w: float, ratio: float) -> No
     assert meter.pue(now_s) == pytest.approx(ratio)
 
 
+@examples(0.4)
 @given(
     st.lists(st.floats(0, 1e6), min_size=3, max_size=40),
     st.lists(st.floats(0, 1e6), min_size=40, max_size=40),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from services.gpuagent.profiling.core.sweep import Grid, Limits, Point, Sweep
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.measurement import Measurement
+from tests.support.examples import examples
 
 SIZES = (1, 2, 4, 8)
 
@@ -116,6 +117,7 @@ POINTS = st.builds(
 )
 
 
+@examples(0.25)
 @given(st.dictionaries(POINTS, st.sampled_from([0.0, 0.1, 1.0, 10.0])), st.floats(0.05, 20.0))
 def test_a_sweep_ends_and_measures_nothing_twice_wherever_it_begins(
     known: dict[Point, float], too_slow_s: float

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from services.gpuagent.worker.core.credits import PERIOD_S, Credits, Share, quotas
 from services.kit.errors import InvalidArgument
+from tests.support.examples import examples
 
 DEMANDS = st.lists(st.floats(0.0, 1e4), min_size=1, max_size=8)
 
@@ -122,6 +123,7 @@ def _saturated(credits_: Credits, waiting: dict[int, float], shares: list[Share]
         credits_.divide(now_s)
 
 
+@examples(0.4)
 @given(st.integers(2, 64), st.lists(st.floats(10.0, 1000.0), min_size=2, max_size=5))
 def test_busy_streams_converge_to_their_queues_proportions(total: int, queues: list[float]) -> None:
     """From any beginning: the rest is rounding, and the credits that streams hold themselves."""

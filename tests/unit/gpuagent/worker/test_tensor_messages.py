@@ -14,6 +14,7 @@ from services.gpuagent.worker import tensors
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.gpuagent.worker.tensor_messages import metadata, parse, response
 from services.kit.errors import InvalidArgument, NotFound
+from tests.support.examples import examples
 
 SIGNATURE = Signature(
     inputs=(TensorSpec("x", "FP32", (-1, 2)), TensorSpec("text", "BYTES", (-1,))),
@@ -195,6 +196,7 @@ def test_metadata_describes_the_signature() -> None:
     assert list(described.versions) == ["1"]
 
 
+@examples(0.4)
 @given(st.data(), st.sampled_from(NUMBERS))
 def test_raw_numbers_round_trip(data: st.DataObject, datatype: str) -> None:
     dtype = tensors.decode(b"", datatype, [0], field="x").dtype

@@ -14,6 +14,7 @@ from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy, advance
 from services.planner.core.accounting.entries import EntryKey, Figures, hours, values
 from services.planner.core.accounting.site import EmbodiedCarbon, Site
+from tests.support.examples import examples
 from tests.support.planner.accounting_sites import RATES, SITES, START_S
 
 
@@ -170,6 +171,7 @@ def read(accountant: Accountant, counters: EnergyCounters, now_s: float) -> tupl
     return clamped
 
 
+@examples(0.4)
 @given(REPORTS)
 def test_no_report_books_more_than_the_gpu_can_have_drawn(
     reports: list[tuple[float, EnergyCounters]],

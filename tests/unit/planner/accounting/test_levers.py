@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
@@ -15,6 +15,7 @@ from services.planner.core.problem.catalog import whole
 from services.planner.core.problem.power_curve import expected
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 TWO_ZONES = fleets.fleet(
@@ -74,7 +75,7 @@ def test_a_cleaner_zone_and_an_empty_gpu_have_their_own_parts() -> None:
     assert found["consolidation"] == pytest.approx(2 * use_w * 1.5 * 400.0 / 1000.0)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(0.12)
 @given(
     parameters_b=st.sampled_from([1.5, 8.0, 14.0]),
     answer_tokens=st.sampled_from([40.0, 300.0]),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from services.kit.config import LoadForecast
 from services.planner.core.forecast.demand import LATE_S, MIN_REQUESTS, ConfiguredLoad, Demand
 from services.planner.core.forecast.load_forecast import MARGIN
+from tests.support.examples import examples
 
 START_S = 1_800_000_000.0  # a full hour, so that intervals begin with the test
 
@@ -374,6 +375,7 @@ def test_an_overloaded_routers_restart_leaves_more_than_is_served(runs_s: int, t
     assert 1.5 * 50 <= demand.rates_rps()["digits"] <= 3 * 50
 
 
+@examples(0.25)
 @given(
     st.lists(
         st.tuples(st.sampled_from([1, 30, 121, 200]), st.integers(0, 2000), st.floats(0, 1)),

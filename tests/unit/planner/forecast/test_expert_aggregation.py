@@ -20,7 +20,7 @@ def lost(opinions: Vector, outcomes: Vector) -> tuple[float, Vector]:
     return float(np.abs(np.array(said) - outcomes).mean()), errors
 
 
-@examples(0.4)
+@examples(0.2)
 @given(st.integers(0, 1000), st.integers(2, 8), st.floats(1e-3, 1e6))
 def test_the_mixture_is_hardly_worse_than_its_best_expert(
     seed: int, experts: int, scale: float

@@ -58,7 +58,7 @@ def test_bounds_are_in_order_finite_and_not_negative_for_any_load(
         assert 0 <= forecast.low_rps <= forecast.expected_rps <= forecast.high_rps < np.inf
 
 
-@examples(0.3)
+@examples(0.15)
 @given(st.floats(0.1, 1e5))
 def test_a_constant_load_is_forecast_as_it_is(load_rps: float) -> None:
     *_, (forecast, _) = replayed([load_rps] * (3 * MIN_KNOWN))

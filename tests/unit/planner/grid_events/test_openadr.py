@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.kit.openadr import Unreadable, duration_s
 from services.planner.core.grid_events.openadr import Reader, leading
+from tests.support.examples import examples
 
 START = datetime(2030, 1, 7, 17, tzinfo=UTC)
 READER = Reader("utility", "hall", "cinquefoil", 3)
@@ -131,6 +132,7 @@ JSON = st.recursive(
 )
 
 
+@examples(0.25)
 @given(
     st.fixed_dictionaries(
         {},

@@ -41,7 +41,7 @@ MINUTES = st.lists(POINTS, unique_by=since_s, max_size=40).map(
 )
 
 
-@examples(0.4)
+@examples(0.2)
 @given(MINUTES)
 def test_energy_and_time_are_the_same_at_each_level(minutes: list[HistoryPoint]) -> None:
     """Mean power times the time that it covers is the energy, however long the points are."""

@@ -13,6 +13,7 @@ from services.planner.core.online_search.corrected_profile import corrected, lea
 from services.planner.core.online_search.measurement import Measurement, Observed
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
 from services.planner.core.problem import catalog
+from tests.support.examples import examples
 from tests.support.planner import fleets
 from tests.support.planner.decisions import MODEL, SETTINGS, snapshot
 
@@ -35,6 +36,7 @@ def latencies_s(beliefs: Beliefs) -> dict[tuple[str, str, int, int], float]:
     return {(k.variant, k.profile, k.batch_size, k.processes): k.latency_s for k in kinds}
 
 
+@examples(0.4)
 @given(st.floats(1.1, 2.5))
 def test_what_was_measured_to_be_slow_is_planned_as_slow_and_so_is_what_was_not(
     slowdown: float,

@@ -52,7 +52,7 @@ def test_repeated_measurements_leave_less_doubt() -> None:
     assert two.corrections([mine])[mine].doubt < one.corrections([mine])[mine].doubt
 
 
-@examples(0.4)
+@examples(0.2)
 @given(
     kind=st.sampled_from(PROBLEM.catalog),
     count=st.integers(1, 2),

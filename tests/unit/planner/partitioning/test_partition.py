@@ -186,6 +186,7 @@ def key(made: Units, starts: tuple[int, ...], objective: StageObjective) -> tupl
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
+@examples(0.4)
 @given(made=units(), count=st.integers(1, 5))
 def test_no_other_stages_are_better(made: Units, count: int, objective: StageObjective) -> None:
     """Against every way to cut, and none is found exactly where there is none."""

@@ -27,7 +27,7 @@ def counts(segments: tuple[Segment, ...]) -> Counter[SegmentKind]:
     return Counter(segment.kind for segment in segments)
 
 
-@examples(0.2)
+@examples(0.1)
 @given(configurations(), configurations())
 def test_what_is_placed_is_the_configuration_on_valid_layouts(
     before: Configuration, wanted: Configuration
@@ -52,7 +52,7 @@ def test_what_is_placed_is_the_configuration_on_valid_layouts(
             assert (gpu.pool, gpu.node) == (segment.kind.pool, segment.node)
 
 
-@examples(0.2)
+@examples(0.1)
 @given(configurations(), st.randoms(use_true_random=False))
 def test_the_same_configuration_changes_nothing_in_whatever_order_gpus_come(
     wanted: Configuration, draw: random.Random
@@ -69,7 +69,7 @@ def test_the_same_configuration_changes_nothing_in_whatever_order_gpus_come(
     assert {s.segment_id: s for s in again} == {s.segment_id: s for s in placed}
 
 
-@examples(0.2)
+@examples(0.1)
 @given(configurations(), st.data())
 def test_taking_segments_away_moves_none_of_the_others(
     wanted: Configuration, data: st.DataObject

@@ -97,7 +97,7 @@ def rolled(
 
 
 @pytest.mark.timeout(300)  # 5 s of processor, for which a busy machine takes a minute
-@examples(0.2)
+@examples(0.12)
 @given(configurations(), configurations(), configurations())
 def test_every_rollout_is_safe_and_ends_in_its_target(
     first: Configuration, second: Configuration, third: Configuration
@@ -132,7 +132,7 @@ def running_or(problem: Problem, segment: Segment) -> Segment:
     return next((s for s in problem.running if s.segment_id == segment.segment_id), segment)
 
 
-@examples(0.2)
+@examples(0.1)
 @given(configurations(), configurations())
 def test_who_serves_before_and_after_serves_throughout_where_that_is_possible(
     before: Configuration, wanted: Configuration
@@ -163,7 +163,7 @@ def test_who_serves_before_and_after_serves_throughout_where_that_is_possible(
             assert (rollout.least_capacity[model.name] == 0) == lost
 
 
-@examples(0.2)
+@examples(0.1)
 @given(configurations(), configurations())
 def test_bridges_never_take_capacity_and_are_gone_at_the_end(
     before: Configuration, wanted: Configuration

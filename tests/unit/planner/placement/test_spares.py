@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.condition.v1.records import ConditionKind
@@ -13,6 +13,7 @@ from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.model import Gpu, Model
 from services.planner.core.strategies import REGISTRY
+from tests.support.examples import examples
 from tests.support.planner.decisions import MODEL, POOL, SETTINGS, decided, done, snapshot
 
 QUICK = SETTINGS.model_copy(update={"batch_sizes": (1, 4), "max_processes": 1, "time_limit_s": 1.0})
@@ -48,7 +49,7 @@ def redundancy_missing(decision: Decision) -> list[str]:
     ]
 
 
-@settings(deadline=None, max_examples=25)
+@examples(0.2)
 @given(
     strategy=st.sampled_from(sorted(REGISTRY.keys() - {"annealing", "oracle", "random"})),
     gpus=st.integers(1, 6),

@@ -15,6 +15,7 @@ from services.planner.core.problem import catalog
 from services.planner.core.problem.catalog import Place, Point
 from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.shortfall import unservable
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 A100, T4 = fleets.pool(), fleets.pool("t4", zone="GB")
@@ -63,6 +64,7 @@ points_of_one_place = st.lists(
 )
 
 
+@examples(0.4)
 @given(points=points_of_one_place)
 def test_pareto_keeps_exactly_what_nothing_beats(points: list[Point]) -> None:
     """Each dropped point is beaten by a kept one; no kept one is beaten by another."""

@@ -23,6 +23,7 @@ from services.planner.core.problem.configuration_graph import (
     edit_distance,
 )
 from services.planner.core.strategies.annealing import neighbour
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 2), (fleets.pool("t4"), 1)), [fleets.model()])
@@ -104,6 +105,7 @@ def test_the_edit_distance_of_counts_is_that_of_the_graphs(
 
 
 @pytest.mark.timeout(300)  # many examples, each of seconds where the machine is shared by many
+@examples(0.25)
 @given(segments, st.integers(0, 2**32))
 def test_annealing_draws_neighbours_in_the_space_of_graphs(
     center: dict[SegmentKind, int], seed: int

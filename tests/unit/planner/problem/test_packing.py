@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from services.kit.errors import InvalidArgument
 from services.kit.mig import maximal_layouts
 from services.planner.core.problem.packing import gpus_needed, pack
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 A100, A30 = fleets.gpu_type(), fleets.gpu_type("a30")
 NAMES = [kind.name for kind in A30.geometry.kinds]
 
 
+@examples(0.4)
 @given(st.dictionaries(st.sampled_from(NAMES), st.integers(1, 4), min_size=1))
 def test_packing_takes_the_fewest_gpus(wanted: dict[str, int]) -> None:
     """Equal to trying every combination of layouts, on the A30."""

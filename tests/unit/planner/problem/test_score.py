@@ -15,6 +15,7 @@ from services.planner.core.problem.pricing import baseline_gco2e
 from services.planner.core.problem.score import score
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.strategies.base import base
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 POOL = fleets.pool(intensity=300.0)
@@ -61,6 +62,7 @@ def test_the_baseline_is_the_best_variant_on_a_gpu_of_its_own() -> None:
         assert score(problem, base(problem)).objective == pytest.approx(0.0, abs=1e-9)
 
 
+@examples(0.25)
 @given(load=st.floats(0.0, 100.0), beyond=st.floats(0.0, 1000.0))
 def test_served_and_unserved_load_sum_to_the_demand(load: float, beyond: float) -> None:
     """Load above rho x throughput, or above the demand, is not served twice."""

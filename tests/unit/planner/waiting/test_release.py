@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cinquefoil.planner.v1.records import ReleaseCause
 from services.planner.core.waiting.model import Due, Slot
 from services.planner.core.waiting.queue import Backlog
 from services.planner.core.waiting.release import decide, plan_release
+from tests.support.examples import examples
 
 HOUR_S = 3600.0
 
@@ -114,7 +115,7 @@ def test_work_that_never_fits_has_no_time_at_which_it_is_possible() -> None:
     assert release.shortages[0].possible_s is None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.3)
 @given(
     st.lists(st.floats(20.0, 900.0), min_size=24, max_size=48),
     st.lists(st.tuples(st.floats(1.0, 23.9), st.floats(0.0, 1.0)), min_size=1, max_size=6),

@@ -152,7 +152,7 @@ def gpu_message(*, mig_enabled: bool = True) -> inventory_pb2.Gpu:
     return inventory_pb2.Gpu(uuid="GPU-a", type=kind, mig_enabled=mig_enabled)
 
 
-@examples(1)
+@examples(0.4)
 @given(plans)
 def test_every_plan_survives_the_wire(plan: Plan) -> None:
     message = plan_pb2.Plan.FromString(to_message(plan, plan_pb2.Plan).SerializeToString())

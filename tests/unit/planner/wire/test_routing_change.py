@@ -12,6 +12,7 @@ from services.kit.errors import FailedPrecondition
 from services.planner.adapters.wire.convert import routing_to
 from services.planner.adapters.wire.routing_change import routing_change
 from services.router.adapters.convert import changed_table, to_table
+from tests.support.examples import examples
 
 
 def table(revision: int, weights: dict[int, float], model: str = "digits") -> RoutingTable:
@@ -27,6 +28,7 @@ def table(revision: int, weights: dict[int, float], model: str = "digits") -> Ro
 weights = st.dictionaries(st.integers(1, 12), st.floats(0.1, 10.0), min_size=1)
 
 
+@examples(0.4)
 @given(weights, weights)
 def test_a_table_and_its_change_make_the_next_table(
     before: dict[int, float], after: dict[int, float]
@@ -73,6 +75,7 @@ def test_a_change_of_another_table_is_refused() -> None:
         changed_table(to_table(routing_to(table(1, {1: 1.0}))), change)
 
 
+@examples(0.4)
 @given(weights, st.data())
 def test_of_instances_that_stay_the_same_objects_only_others_are_looked_at(
     before: dict[int, float], data: st.DataObject

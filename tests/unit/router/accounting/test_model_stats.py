@@ -9,6 +9,7 @@ from services.router.core.accounting.counters import MAX_SECONDS
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.accounting.receipt_watchers import Receipt
 from services.router.core.model import Instance
+from tests.support.examples import examples
 
 
 def answer(
@@ -28,6 +29,7 @@ def answer(
     stats.answer(receipt, in_time=latency_s <= 0.1)
 
 
+@examples(0.4)
 @given(st.lists(st.lists(st.floats(1e-4, 30.0), max_size=20), max_size=5))
 def test_windows_add_up_to_the_counts_since_start(windows: list[list[float]]) -> None:
     stats = ModelStats()

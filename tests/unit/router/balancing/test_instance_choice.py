@@ -102,6 +102,7 @@ def test_an_instance_that_was_slow_once_is_tried_again() -> None:
     assert tried.count(True) < 1000
 
 
+@examples(0.25)
 @given(st.lists(st.integers(1, 8), min_size=300, max_size=300), st.floats(0.001, 0.1))
 def test_the_pace_follows_what_each_request_adds_whatever_the_batches_are(
     places: list[int], each_s: float

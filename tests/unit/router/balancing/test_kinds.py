@@ -9,6 +9,7 @@ from services.router.core.balancing.kinds import Kinds
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, Request
 from services.router.core.pending_request import PendingRequest
+from tests.support.examples import examples
 
 
 def state(name: str, variant: str, share: float, *, credits_: int = 4) -> InstanceState:
@@ -21,6 +22,7 @@ def fill(made: InstanceState, held: int) -> None:
     made.in_flight = {n: PendingRequest(Request(n, "m", b"", 0.0, 1.0)) for n in range(held)}
 
 
+@examples(0.25)
 @given(st.integers(1, 9), st.integers(0, 3), st.lists(st.booleans(), min_size=50, max_size=200))
 def test_a_busy_kind_keeps_its_share(tenths: int, held: int, busy: list[bool]) -> None:
     """A kind whose credits are used up gets the next requests for its next batch, not another."""

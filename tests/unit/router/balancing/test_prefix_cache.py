@@ -12,6 +12,7 @@ from services.router.core.prefix_cache import (
     chain,
     length_of,
 )
+from tests.support.examples import examples
 
 prompts = st.lists(
     st.lists(st.sampled_from([bytes([b]) * BLOCK_BYTES for b in b"abc"]), max_size=5).map(b"".join),
@@ -49,6 +50,7 @@ def test_only_the_first_blocks_of_a_long_prompt_count() -> None:
     assert length_of(len(chain(bytes(MAX_PROMPT_BYTES + 9 * LARGE_BYTES)))) == MAX_PROMPT_BYTES
 
 
+@examples(0.4)
 @given(prompts, st.integers(1, 8))
 def test_what_is_known_is_a_beginning_of_something_taken_and_the_memory_is_bounded(
     texts: list[bytes], most: int

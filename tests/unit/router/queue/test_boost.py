@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.router.core.queue.boost import DECILES, Boosts
 from services.router.core.queue.tail_bound import ServiceTimes, Tail
+from tests.support.examples import examples
 from tests.support.router.ranked_servers import served
 
 BOUND_S = 20.0
@@ -101,6 +102,7 @@ def test_old_lengths_are_forgotten() -> None:
     assert boosts.of(0) == pytest.approx(before_s / 10, rel=0.2)
 
 
+@examples(0.4)
 @given(jobs)
 def test_no_order_changes_the_sum_of_waits_times_services(
     made: list[tuple[float, float, float]],

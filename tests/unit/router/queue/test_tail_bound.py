@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.router.core.queue.tail_bound import ServiceTimes, Tail, waiting_share
+from tests.support.examples import examples
 from tests.support.router.ranked_servers import served
 
 JOBS = 100_000
@@ -46,6 +47,7 @@ def test_the_decay_rate_is_the_known_one_where_lengths_are_exponential() -> None
     assert work.decay_rate(0.8) == pytest.approx(0.2, rel=1e-2)
 
 
+@examples(0.4)
 @given(works(), loads)
 def test_the_decay_rate_solves_its_equation(work: ServiceTimes, load: float) -> None:
     rate_rps = load / work.mean_s
@@ -60,6 +62,7 @@ def test_the_decay_rate_solves_its_equation(work: ServiceTimes, load: float) -> 
     assert rate_rps * moment == pytest.approx(gamma, rel=1e-6)
 
 
+@examples(0.4)
 @given(works(), st.floats(1e-3, 1.0))
 def test_boosts_fall_with_length_down_to_none(work: ServiceTimes, theta: float) -> None:
     boosts_s = work.boosts_s(theta)
@@ -68,6 +71,7 @@ def test_boosts_fall_with_length_down_to_none(work: ServiceTimes, theta: float) 
     assert boosts_s[-1] == 0.0
 
 
+@examples(0.25)
 @given(works(), loads)
 def test_without_boosts_the_tail_is_that_of_first_come_first_served(
     work: ServiceTimes, load: float
@@ -78,6 +82,7 @@ def test_without_boosts_the_tail_is_that_of_first_come_first_served(
     assert growth(work, gamma, rate_rps, [0.0] * len(work.classes)) == pytest.approx(1.0)
 
 
+@examples(0.4)
 @given(distinguished(), loads, st.floats(0.1, 5.0))
 def test_no_boosts_make_a_lighter_tail_than_those_of_the_decay_rate(
     work: ServiceTimes, load: float, other: float
@@ -92,6 +97,7 @@ def test_no_boosts_make_a_lighter_tail_than_those_of_the_decay_rate(
     assert least <= 1 + 1e-9
 
 
+@examples(0.4)
 @given(works(), loads, st.integers(1, 16), st.floats(0.001, 0.1))
 def test_the_limit_is_exceeded_by_as_many_as_requested(
     work: ServiceTimes, load: float, slots: int, share: float
