@@ -4,11 +4,13 @@ Each migration says in `readable_from` which is the oldest revision whose planne
 makes (docs/decisions/0025-back-to-an-older-planner.md).
 """
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from alembic import command
 from alembic.config import Config
+from alembic.environment import EnvironmentContext
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, select
@@ -46,18 +48,16 @@ def migrate(connection: Connection, shown: str) -> None:
         Damaged: The file is damaged.
         FailedPrecondition: This planner cannot use the schema.
     """
-    config = _config(connection)
-    known = _known(config)
-    is_file = _check(connection, shown, newest=known[-1])
+    scripts = _scripts(MIGRATIONS)
+    *_, newest = known = _known(scripts)
+    is_file = _check(connection, shown, newest=newest)
     _check_version(connection, shown)
     before = _revision(connection)
     if before and before not in known:
-        _check_readable(connection, shown, before, known[-1])
-    else:
-        command.upgrade(config, "head")
-    if (after := _revision(connection)) != before:
-        module = ScriptDirectory.from_config(config).get_revision(after).module
-        _write_readable_from(connection, module.readable_from)
+        _check_readable(connection, shown, before, newest)
+    elif before != newest:
+        _run(connection, scripts, lambda at, _: scripts._upgrade_revs(newest, at))  # noqa: SLF001
+        _write_readable_from(connection, scripts.get_revision(newest).module.readable_from)
         if is_file:
             checks.fill(connection)
     if is_file:
@@ -81,8 +81,8 @@ def take_back(connection: Connection, shown: str, revision: str) -> str:
         FailedPrecondition: The schema is older than that, or unknown.
     """
     is_file = _check(connection, shown)
-    config = _config(connection)
-    known, before = _known(config), _revision(connection)
+    scripts = _scripts(MIGRATIONS)
+    known, before = _known(scripts), _revision(connection)
     back_to = known[known.index(TAKEN_BACK_TO) :]
     if revision not in back_to:
         raise InvalidArgument.at("revision", f"must be one of {', '.join(back_to)}, got {revision}")
@@ -92,9 +92,8 @@ def take_back(connection: Connection, shown: str, revision: str) -> str:
             f"back to {revision}"
         )
     if before != revision:
-        module = ScriptDirectory.from_config(config).get_revision(revision).module
-        command.downgrade(config, revision)
-        _write_readable_from(connection, module.readable_from)
+        _run(connection, scripts, lambda at, _: scripts._downgrade_revs(revision, at))  # noqa: SLF001
+        _write_readable_from(connection, scripts.get_revision(revision).module.readable_from)
         if is_file:
             checks.fill(connection)
     return before
@@ -149,18 +148,26 @@ def _write_readable_from(connection: Connection, revision: str) -> None:
     connection.execute(meta.insert().values(columns))
 
 
-def _config(connection: Connection) -> Config:
+@cache
+def _scripts(folder: Path) -> ScriptDirectory:
+    """Read the migrations, once: `alembic.command` would import each of them for each call."""
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    return config
+    return ScriptDirectory.from_config(config)
 
 
-def _known(config: Config) -> list[str]:
+def _run(
+    connection: Connection, scripts: ScriptDirectory, steps: Callable[[Any, Any], list[Any]]
+) -> None:
+    """Run migrations as `alembic.command` does."""
+    with EnvironmentContext(Config(attributes={"connection": connection}), scripts, fn=steps):
+        scripts.run_env()
+
+
+def _known(scripts: ScriptDirectory) -> list[str]:
     """Return the revisions that this planner knows, oldest first."""
-    newest_first = ScriptDirectory.from_config(config).walk_revisions()
-    return [script.revision for script in newest_first][::-1]
+    return [script.revision for script in scripts.walk_revisions()][::-1]
 
 
 def _revision(connection: Connection) -> str:

@@ -248,9 +248,9 @@ def test_the_latency_rule_binds_until_the_slo_is_long_enough() -> None:
     """Three models share a GPU, so that none gets a slice on which large batches are quick."""
 
     def bindings(slo_s: float) -> Mapping[tuple[str, str], Binding]:
-        tasks = [model(f"m{number}", slo_s=slo_s, demand_rps=300.0) for number in range(3)]
+        tasks = [model(f"m{number}", slo_s=slo_s, demand_rps=150.0) for number in range(3)]
         aim = Objective(carbon_weight=0.1, park_idle_gpus=True, latency_rule="batch")
-        return bound(explain_with(problem(fleet((pool(), 4)), tasks, aim)))
+        return bound(explain_with(problem(fleet((pool(), 2)), tasks, aim)))
 
     tight = bindings(0.15)["latency_rule", "m0"]
 

@@ -33,14 +33,14 @@ segments = st.dictionaries(st.sampled_from(PROBLEM.catalog), st.integers(1, 2), 
 
 @pytest.mark.parametrize("weight", [0.1, 0.5])
 def test_the_gap_to_the_optimum_is_small_from_hour_to_hour(weight: float) -> None:
-    """Ten GPUs, intensities as on a day in California, each search from the last optimum."""
-    gpus, ids = fleets.fleet((fleets.pool(), 10)), iter(range(10_000))
+    """Six GPUs, intensities as on a day in California, each search from the last optimum."""
+    gpus, ids = fleets.fleet((fleets.pool(), 6)), iter(range(10_000))
     running: tuple[Segment, ...] = ()
     for hour, intensity in enumerate((90.0, 300.0)):
         pool = fleets.pool(intensity=intensity)
         problem = fleets.problem(
             tuple(replace(gpu, pool=pool) for gpu in gpus),
-            [fleets.model(demand_rps=2900.0)],
+            [fleets.model(demand_rps=1740.0)],
             Objective(carbon_weight=weight),
             running=tuple(replace(each, kind=replace(each.kind, pool=pool)) for each in running),
             seed=hour,

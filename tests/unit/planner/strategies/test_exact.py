@@ -331,8 +331,12 @@ def test_a_mixture_that_is_late_is_excluded_and_the_rest_is_solved() -> None:
 def best_by_hand(known: Prices, kinds: Sequence[SegmentKind]) -> float:
     """Return the best objective of all choices of up to five segments, one by one."""
     best = -math.inf
+    (model,) = known.problem.models
     chosen = (combinations_with_replacement(kinds, size) for size in range(1, 6))
     for segments in map(Counter, chain.from_iterable(chosen)):
+        most_rps = sum(kind.throughput_rps * n for kind, n in segments.items())
+        if most_rps * known.problem.objective.max_utilisation < model.demand_rps:
+            continue  # some of the demand is not served
         if gpus_needed(known.problem, segments) is None:
             continue
         judged = score(known.problem, with_load(known, segments), known)
