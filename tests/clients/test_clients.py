@@ -16,7 +16,8 @@ from services.gpuagent.core.worker_spec import WorkerSpec
 from services.kit.config import OpenAiRuntime
 from services.kit.net import free_port
 from tests.support.paths import ROOT, SUPPORT
-from tests.support.router.router_service import running, until
+from tests.support.router.router_service import running
+from tests.support.waiting import until
 from tests.support.worker.language_worker import needs_llama, text_spec
 from tests.support.worker.worker_process import worker, worker_spec
 

@@ -11,8 +11,8 @@ import pytest
 from services.kit.config.loader import load
 from services.kit.net import split_address
 from services.local.up.health import until_serving
-from tests.support.planner.planner_client import eventually
 from tests.support.running_suite import SHARED, Running
+from tests.support.waiting import until
 
 pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(150)]
 
@@ -50,7 +50,7 @@ async def test_out_of_descriptors_each_service_survives_says_so_and_serves_again
                 taken.connect(split_address(address))
 
         logs = [running.suite.logs / f"{name}.log" for name in addresses]
-        await eventually(lambda: all("out of file desc" in log.read_text() for log in logs))
+        await until(lambda: all("out of file desc" in log.read_text() for log in logs))
 
     await asyncio.gather(
         *(asyncio.wait_for(until_serving(each), 90) for each in addresses.values())

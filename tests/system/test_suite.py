@@ -17,8 +17,8 @@ from services.kit.config.loader import load as load_file
 from services.local.pki import TRUST_DOMAIN, Authority, identities
 from tests.support import dashboards, reference
 from tests.support.gpuagent.agent_service import workers_in
-from tests.support.planner.planner_client import eventually
 from tests.support.running_suite import SHARED, Running
+from tests.support.waiting import until
 
 pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(150)]
 
@@ -56,7 +56,7 @@ async def test_no_request_fails_while_plans_change(running: Running) -> None:
     assert len(report["variants"]) > 1, report["variants"]
     assert nothing_lost(report), report
     assert report["energy_j"] > 0
-    await eventually(lambda: _booked(running, report["answered"]))
+    await until(lambda: _booked(running, report["answered"]))
 
 
 async def test_a_scrape_has_every_metric_of_dashboards_and_alerts(

@@ -11,7 +11,7 @@ from services.gpuagent.supervision import processes
 from services.gpuagent.worker.external_server import Server
 from services.kit.config import ExternalRuntime, Node
 from services.kit.errors import FailedPrecondition
-from tests.support.planner.planner_client import eventually
+from tests.support.waiting import until
 
 
 async def test_a_worker_sees_nothing_of_its_agents_secrets(
@@ -29,7 +29,7 @@ async def test_a_worker_sees_nothing_of_its_agents_secrets(
         tmp_path / "none.json", tmp_path / "log", {"CUDA_VISIBLE_DEVICES": ""}
     )
     try:
-        await eventually(lambda: processes._MODULE in started._process.cmdline())  # not our copy
+        await until(lambda: processes._MODULE in started._process.cmdline())  # not our copy
         environment = started._process.environ()
     finally:
         await started.end(0)

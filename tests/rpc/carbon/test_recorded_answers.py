@@ -22,6 +22,7 @@ from tests.support.carbon.provider_answers import KEY
 from tests.support.carbon.recorded import NAMES, Recorded
 from tests.support.fake_provider import serving_http
 from tests.support.virtual_clock import VirtualClock
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -43,9 +44,9 @@ def at_once() -> Iterator[None]:
 
 def metric(name: str, zone: str, **labels: str) -> float | None:
     """Return the value of a metric of the zone's only source."""
-    for family in REGISTRY.collect():
+    for family in REGISTRY.restricted_registry([name]).collect():
         for sample in family.samples:
-            if sample.name == name and sample.labels.items() >= {"zone": zone, **labels}.items():
+            if sample.labels.items() >= {"zone": zone, **labels}.items():
                 return sample.value
     return None
 
@@ -54,9 +55,9 @@ def polls(zone: str) -> dict[str, float]:
     """Return the number of polls by outcome."""
     return {
         sample.labels["outcome"]: sample.value
-        for family in REGISTRY.collect()
+        for family in REGISTRY.restricted_registry(["cinquefoil_carbon_polls_total"]).collect()
         for sample in family.samples
-        if sample.name == "cinquefoil_carbon_polls_total" and sample.labels["zone"] == zone
+        if sample.labels["zone"] == zone
     }
 
 
@@ -77,9 +78,7 @@ async def serving(
 
 async def polled(zone: str, count: int) -> None:
     """Wait until the source was polled so often."""
-    async with asyncio.timeout(45):
-        while sum(polls(zone).values()) < count:  # noqa: ASYNC110 - no event announces it
-            await asyncio.sleep(0.005)
+    await until(lambda: sum(polls(zone).values()) >= count)
 
 
 async def in_force(stub: CarbonServiceAsyncStub, zone: str) -> pb.Intensity | None:

@@ -35,7 +35,7 @@ from services.kit.http.server import serving_http
 from services.kit.net import free_port
 from services.kit.process.reload import Reloads
 from tests.support.fake_agent import Agent, active, carbon, deployment, living, planner
-from tests.support.planner.planner_client import eventually
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -217,7 +217,7 @@ async def test_a_reloaded_file_changes_the_models_that_are_shown(
         httpx.AsyncClient(base_url=f"http://{settings.console.listen}", timeout=30) as client,
     ):
         tasks.create_task(run(settings, stop, reloads=reloads))
-        await eventually(lambda: answers(client))
+        await until(lambda: answers(client))
         await reloads.apply(added)
         models = (await body(client, "/api/models"))["models"]
         colours = (await body(client, "/api/now"))["palette"]
@@ -317,7 +317,7 @@ async def test_streams_of_events_are_bounded(
             async with client.stream("GET", "/api/events") as page:
                 return page.status_code == 200
 
-        await eventually(again)
+        await until(again)
 
     assert [each.status_code for each in opened] == [200, 200]
     assert refused.status_code == 429

@@ -12,7 +12,8 @@ from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1 import carbon_pb2_grpc
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.rpc import Limits, dial, serving
-from tests.support.router.router_service import infer_request, running, until
+from tests.support.router.router_service import infer_request, running
+from tests.support.waiting import until
 
 
 class Silent(carbon_pb2_grpc.CarbonServiceServicer):

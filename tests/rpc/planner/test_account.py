@@ -14,12 +14,12 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from tests.support.fake_agent import Agent, Grid, Suite, active, deployment, living, planner
 from tests.support.planner.planner_client import (
     Router,
-    eventually,
     fleet_energy,
     fleet_intensity,
     refused,
     violated,
 )
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -70,13 +70,13 @@ async def test_hours_by_model_node_and_zone_over_a_restart(tmp_path: Path, grid:
             router._said.put_nowait(report)
         for total_j, requests in ((1000, 100), (3000, 300), (3000, 300), (2000, 200)):
             send_energy(agent, total_j, requests)
-        await eventually(lambda: fleet_energy(stub, 2000.0))
+        await until(lambda: fleet_energy(stub, 2000.0))
     async with planner(settings) as stub, living(agent, stub):
         # Nothing is booked before: the next report would bring it, and here comes none.
-        await eventually(lambda: fleet_intensity(stub, 100.0))
+        await until(lambda: fleet_intensity(stub, 100.0))
         send_energy(agent, 3000, 300)
         send_energy(agent, 5000, 500)
-        await eventually(lambda: fleet_energy(stub, 4000.0))
+        await until(lambda: fleet_energy(stub, 4000.0))
         await active(stub, 1)
         by_model = await account(stub, pb.ACCOUNT_GROUPING_MODEL)
         by_node = await account(stub, pb.ACCOUNT_GROUPING_NODE)

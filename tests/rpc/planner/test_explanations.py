@@ -11,7 +11,7 @@ import pytest
 
 from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
 from tests.support.fake_agent import Agent, Grid, Suite, active, deployment, living, planner
-from tests.support.planner.planner_client import eventually, quiet, violated
+from tests.support.planner.planner_client import quiet, violated
 from tests.support.planner.planner_questions import (
     Untouched,
     applied,
@@ -20,6 +20,7 @@ from tests.support.planner.planner_questions import (
     error_of,
     listed,
 )
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -81,7 +82,7 @@ async def test_a_diff_is_from_the_active_plan_to_the_newest_by_default(suite: Su
     await active(suite.stub, 1)
     suite.agent.refuse = lambda step: "no" if step.HasField("start_segment") else ""
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
-    await eventually(lambda: is_failed(suite.stub, 2))
+    await until(lambda: is_failed(suite.stub, 2))
     found = (await suite.stub.Diff(planner_pb2.DiffRequest())).diff
 
     assert found.from_version == 1

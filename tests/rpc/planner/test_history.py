@@ -14,7 +14,8 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.history_pb2 import HistoryPoint
 from tests.support.fake_agent import Agent, Grid, Suite, active, deployment, living, planner
-from tests.support.planner.planner_client import Router, eventually, fleet_energy, violated
+from tests.support.planner.planner_client import Router, fleet_energy, violated
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -55,7 +56,7 @@ async def test_energy_and_answers_are_read_while_they_are_recorded_and_after_a_r
         router._said.put_nowait(report)
         for joules in (1000, 3000):
             send_energy(agent, joules)
-        await eventually(lambda: fleet_energy(stub, 2000.0))
+        await until(lambda: fleet_energy(stub, 2000.0))
         before = await total_j(stub)
         arrived = sum(point.models["digits"].arrived for point in await points(stub, step_s=3600))
     async with planner(settings) as stub:

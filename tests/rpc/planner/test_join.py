@@ -22,7 +22,7 @@ from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
 from services.planner.control.pacing import Turns
 from tests.support.certificates import issued
 from tests.support.fake_agent import Agent, carbon, deployment, living, planner, reconciler
-from tests.support.planner.planner_client import eventually
+from tests.support.waiting import until as eventually
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub

@@ -26,7 +26,8 @@ from services.planner.core.replicas import wanted
 from tests.support.certificates import issued
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner
 from tests.support.paths import ROOT
-from tests.support.planner.planner_client import Router, eventually, known_routers
+from tests.support.planner.planner_client import Router, known_routers
+from tests.support.waiting import until
 
 POOL = {"variant": "v", "gpu": "a100-40gb", "zone": "Z", "slots": 8, "replicas_min": 0}
 
@@ -111,8 +112,8 @@ async def test_replicas_follow_the_load_down_to_zero_and_the_first_request_wakes
         assert "no router reports" in why or "not known yet" in why
         router = Router(stub)
         router.say(0, arrivals=200)
-        await eventually(lambda: known_routers(stub) == {"r-1"})
-        await eventually(lambda: wants_several(scaler, router))
+        await until(lambda: known_routers(stub) == {"r-1"})
+        await until(lambda: wants_several(scaler, router))
         assert (await scaler.IsActive(ref())).result
         before, began_s = computed.call_count, time.monotonic()
         await many_streams(scaler, 200)
@@ -206,10 +207,10 @@ async def test_a_planner_that_stands_by_passes_calls_on_to_the_one_that_leads(
         standby = asyncio.create_task(run(waits, stop), name="standby")
         router = Router(stub)
         router.say(0, arrivals=200)
-        await eventually(lambda: known_routers(stub) == {"r-1"})
+        await until(lambda: known_routers(stub) == {"r-1"})
         async with grpc.aio.insecure_channel(waits.planner.listen) as channel:
             await channel.channel_ready()
-        await eventually(lambda: wants_several(scaler, router))
+        await until(lambda: wants_several(scaler, router))
         router.call.cancel()
         stop.set()
         await standby

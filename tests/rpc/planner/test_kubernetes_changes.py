@@ -16,7 +16,8 @@ from services.planner.kubernetes.parked_nodes import changes
 from tests.support import kubernetes_api
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner
 from tests.support.kubernetes_api import KubernetesApi
-from tests.support.planner.planner_client import Router, eventually
+from tests.support.planner.planner_client import Router
+from tests.support.waiting import until
 
 NODES = "/api/v1/nodes"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/models/deployments"
@@ -90,15 +91,13 @@ async def test_numbers_of_servers_are_set_and_empty_nodes_are_marked(
             assert replicas() == 5
             router = Router(stub)
             router.say(0, arrivals=5)
-            await eventually(lambda: 1 <= replicas() < 5)
+            await until(lambda: 1 <= replicas() < 5)
             wanted = replicas()
             await api.apply(DEPLOYMENTS, {"metadata": {"name": "vllm"}, "spec": {"replicas": 7}})
-            await eventually(lambda: replicas() == wanted)
+            await until(lambda: replicas() == wanted)
             expected = {"minReplicas": 2, "maxReplicas": 2, "model": {}}
-            await eventually(
-                lambda: api.objects[SERVICES]["llama"]["spec"]["predictor"] == expected
-            )
-            await eventually(lambda: marks() == [False, True])
+            await until(lambda: api.objects[SERVICES]["llama"]["spec"]["predictor"] == expected)
+            await until(lambda: marks() == [False, True])
             nodes = [each["metadata"] for each in api.objects[NODES].values()]
             (serving,) = (each for each in nodes if not each.get("labels"))
             assert set(serving["annotations"].values()) == {"true"}

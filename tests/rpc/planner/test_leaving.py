@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.fake_agent import Agent, active, deployment, living, planner
-from tests.support.planner.planner_client import Router, eventually, known_routers
+from tests.support.planner.planner_client import Router, known_routers
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.fake_agent import Grid
@@ -32,15 +33,15 @@ async def test_an_agent_that_leaves_is_released_when_its_segments_serve_elsewher
             other = agents["node-b"]
         router = Router(stub)
         router.say(1)
-        await eventually(lambda: bool(known_routers(stub)))
+        await until(lambda: bool(known_routers(stub)))
         if restarts:
             router.call.cancel()
-            await eventually(lambda: not known_routers(stub))
+            await until(lambda: not known_routers(stub))
         serving.leaving = True
         serving.say()
         second = (await active(stub, 2)).plan
         serving.say()
-        await eventually(serving.released.is_set)
+        await until(serving.released.is_set)
         router.call.cancel()
 
     assert {segment.node for segment in second.segments} == {other.node}
@@ -58,4 +59,4 @@ async def test_an_agent_whose_segments_serve_no_model_is_released_at_once(
         await active(stub, 1)
         agent.leaving = True
         agent.say()
-        await eventually(agent.released.is_set)
+        await until(agent.released.is_set)

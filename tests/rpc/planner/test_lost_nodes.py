@@ -26,14 +26,8 @@ from tests.support.fake_agent import (
     reconciler,
     watch,
 )
-from tests.support.planner.planner_client import (
-    Router,
-    connected,
-    eventually,
-    known_routers,
-    plan,
-    refused,
-)
+from tests.support.planner.planner_client import Router, connected, known_routers, plan, refused
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -135,7 +129,7 @@ async def test_a_node_that_shows_any_sign_of_life_keeps_its_place(
             saying(stub, "r-1", lambda: list(a.segments)),
         ):
             await connected(stub, "node-b")
-            await eventually(lambda: known_routers(stub) == {"r-1", "r-2"})
+            await until(lambda: known_routers(stub) == {"r-1", "r-2"})
             await asyncio.sleep(3.0)
             newest = await plan(stub)
 
@@ -165,10 +159,10 @@ async def test_a_node_that_joins_ends_the_wait_after_a_failure(tmp_path: Path, g
     async with planner(settings) as stub:
         reconciler(stub).cycle._backoff = Backoff(HOUR_S, HOUR_S, rng=Random(1))
         async with living(a, stub):
-            await eventually(lambda: len(a.orders) == 1)
+            await until(lambda: len(a.orders) == 1)
             b = Agent("node-b", ("GPU-2",))
             async with living(b, stub):
-                await eventually(lambda: len(a.orders) + len(b.orders) > 1)
+                await until(lambda: len(a.orders) + len(b.orders) > 1)
 
 
 async def test_workers_that_no_router_reaches_are_replaced_on_another_node(
@@ -182,7 +176,7 @@ async def test_workers_that_no_router_reaches_are_replaced_on_another_node(
         lost = list(a.segments)
         async with speaking(a), living(b, stub), saying(stub, "r-1", lambda: lost):
             after = await watch(stub, on_node("node-b"))
-            await eventually(lambda: not a.segments)
+            await until(lambda: not a.segments)
             assert not after.plan.degraded
 
 
@@ -196,7 +190,7 @@ async def test_a_plan_that_cannot_reach_a_free_node_is_made_again_without_it(
         for _ in range(3):
             a.meter(0.0)
             await asyncio.sleep(0.1)
-        await eventually(lambda: len(a.orders) == 1)
+        await until(lambda: len(a.orders) == 1)
         async with living(b, stub):
             after = await watch(stub, on_node("node-b"))
 

@@ -21,7 +21,7 @@ from services.planner.kubernetes import model_objects
 from tests.support import kubernetes_api
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, reload
 from tests.support.kubernetes_api import KubernetesApi
-from tests.support.planner.planner_client import eventually
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -119,13 +119,13 @@ async def test_a_model_is_served_changed_refused_and_deleted_by_its_object(
         api.full.add("full")  # older, so its status is written before those of all others
         await api.apply(MODELS, {"metadata": {"name": "full"}, "spec": {"slo": {}}})
         await api.apply(MODELS, {"metadata": {"name": "letters"}, "spec": SPEC})
-        await eventually(lambda: conditions(api, "letters").get("Ready") == ("True", "Serving"))
-        await eventually(lambda: "plan" in status(api, "letters"))
+        await until(lambda: conditions(api, "letters").get("Ready") == ("True", "Serving"))
+        await until(lambda: "plan" in status(api, "letters"))
         found = status(api, "letters")
         assert (found["variant"], found["objective"]) == ("small", "200 ms")
         assert found["replicas"] > 0
         assert conditions(api, "letters")["Accepted"] == ("True", "Valid")
-        await eventually(lambda: EVENTS in api.objects)
+        await until(lambda: EVENTS in api.objects)
         (event, *_) = api.objects[EVENTS].values()
         assert event["regarding"]["name"] == "letters"
         assert re.match(r"plan \d+: \d+ x small; ", event["note"])
@@ -133,16 +133,16 @@ async def test_a_model_is_served_changed_refused_and_deleted_by_its_object(
         api.rights = set()  # all calls fail, and then work again
         await api.end_watches()
         refused = len(api.calls)
-        await eventually(lambda: len(api.calls) > refused + 1)
+        await until(lambda: len(api.calls) > refused + 1)
         api.rights = ROLE
         await api.compact()
         slower = {**SPEC, "slo": {"latency_s": 0.4}}
         await api.apply(MODELS, {"metadata": {"name": "letters"}, "spec": slower})
-        await eventually(lambda: status(api, "letters")["objective"] == "400 ms")
+        await until(lambda: status(api, "letters")["objective"] == "400 ms")
 
         wrong = {**SPEC, "slo": {"latency_s": -1}}
         await api.apply(MODELS, {"metadata": {"name": "letters"}, "spec": wrong})
-        await eventually(lambda: conditions(api, "letters")["Accepted"] == ("False", "Invalid"))
+        await until(lambda: conditions(api, "letters")["Accepted"] == ("False", "Invalid"))
         (why,) = (
             each["message"]
             for each in status(api, "letters")["conditions"]
@@ -152,11 +152,11 @@ async def test_a_model_is_served_changed_refused_and_deleted_by_its_object(
         assert status(api, "letters")["objective"] == "400 ms"
 
         await api.apply(MODELS, {"metadata": {"name": "digits"}, "spec": SPEC})
-        await eventually(lambda: "Accepted" in conditions(api, "digits"))
+        await until(lambda: "Accepted" in conditions(api, "digits"))
         assert conditions(api, "digits")["Accepted"] == ("False", "Invalid")
         assert "models_file" in status(api, "digits")["conditions"][0]["message"]
         await api.delete(MODELS, "letters")
-        await eventually(lambda: not api.objects[MAPS]["suite-models"]["data"]["models.yaml"])
+        await until(lambda: not api.objects[MAPS]["suite-models"]["data"]["models.yaml"])
     assert {*api.calls} <= ROLE
 
 

@@ -13,7 +13,8 @@ from services.kit import config
 from services.kit.config.prices import CsvPrice
 from tests.rpc.planner.test_account import J_PER_KWH, account, send_energy
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner
-from tests.support.planner.planner_client import eventually, fleet_energy, fleet_intensity
+from tests.support.planner.planner_client import fleet_energy, fleet_intensity
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -45,12 +46,12 @@ async def test_prices_and_a_carbon_budget_follow_what_is_metered(
 
     async with planner(settings) as stub, living(agent, stub):
         await active(stub, 1)
-        await eventually(lambda: fleet_intensity(stub, 100.0))
-        await eventually(lambda: is_fine(stub))
+        await until(lambda: fleet_intensity(stub, 100.0))
+        await until(lambda: is_fine(stub))
         for share in (1, 2):
             send_energy(agent, share * SPENT_J, share * 100)
-        await eventually(lambda: fleet_energy(stub, SPENT_J))
-        await eventually(lambda: is_short(stub))
+        await until(lambda: fleet_energy(stub, SPENT_J))
+        await until(lambda: is_short(stub))
         by_model = await account(stub, pb.ACCOUNT_GROUPING_MODEL)
         fleet = await stub.GetFleet(pb.GetFleetRequest())
 
@@ -62,8 +63,8 @@ async def test_prices_and_a_carbon_budget_follow_what_is_metered(
 
     prices.write_text("start,eur_per_kwh\n2020-01-01,300\n")
     async with planner(settings) as stub, living(agent, stub):
-        await eventually(lambda: is_short(stub))
-        await eventually(lambda: names(stub, "prices.csv"))
+        await until(lambda: is_short(stub))
+        await until(lambda: names(stub, "prices.csv"))
         fleet = await stub.GetFleet(pb.GetFleetRequest())
         assert fleet.carbon_budgets[0].spent_gco2e == pytest.approx(spent_gco2e)
         assert not fleet.HasField("cost_eur_per_h")

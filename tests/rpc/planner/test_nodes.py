@@ -23,7 +23,8 @@ from tests.support.fake_agent import (
     planner,
     watch,
 )
-from tests.support.planner.planner_client import connected, eventually, refused, violated
+from tests.support.planner.planner_client import connected, refused, violated
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -56,7 +57,7 @@ async def test_a_node_joins_serves_leaves_and_is_forgotten(tmp_path: Path, grid:
         async def forgotten() -> bool:
             return "pool-7" not in await nodes(stub)
 
-        await eventually(forgotten)
+        await until(forgotten)
 
     assert {segment.node for segment in plan.segments} == {"pool-7"}
     assert known.joined
@@ -180,7 +181,7 @@ async def test_a_drained_node_is_left_and_stays_out_over_a_restart(
         order.dry_run = False
         await stub.CordonNode(order)
         second = (await active(stub, 2)).plan
-        await eventually(lambda: not agents[first].segments)
+        await until(lambda: not agents[first].segments)
     async with planner(settings) as stub:
         known = (await nodes(stub))[first]
         await stub.UncordonNode(pb.UncordonNodeRequest(node=first))
@@ -228,7 +229,7 @@ async def test_only_a_node_that_joined_and_left_is_forgotten_by_order(
                 return False
             return True
 
-        await eventually(forgotten)
+        await until(forgotten)
         left = set(await nodes(stub))
 
     precondition = (grpc.StatusCode.FAILED_PRECONDITION, "node")
@@ -259,7 +260,7 @@ async def test_no_agent_takes_the_gpu_of_a_node_that_is_away(tmp_path: Path, gri
         async def away() -> bool:
             return not (await nodes(stub))["mine"].connected
 
-        await eventually(away)
+        await until(away)
         await stub.ForgetNode(pb.ForgetNodeRequest(node="mine"))
         async with living(thief, stub):
             await connected(stub, "thief")
@@ -285,7 +286,7 @@ async def test_the_gpus_of_a_node_of_the_file_are_forgotten_and_it_stays(
         async def away() -> bool:
             return not (await nodes(stub))["node-a"].connected
 
-        await eventually(away)
+        await until(away)
         await stub.ForgetNode(pb.ForgetNodeRequest(node="node-a"))
         async with living(Agent("node-b", ("GPU-a",)), stub):
             await connected(stub, "node-b")

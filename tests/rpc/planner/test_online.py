@@ -32,7 +32,8 @@ from services.planner.core.online_search.measurement import SegmentCounters
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.candidates import breaks_sla
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, watch
-from tests.support.planner.planner_client import Router, eventually, fleet_intensity, plan, quiet
+from tests.support.planner.planner_client import Router, fleet_intensity, plan, quiet
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -265,7 +266,7 @@ async def test_an_order_drops_the_search_and_news_begin_another(tmp_path: Path, 
         await watch(stub, evaluates(1))
         await stub.Pin(planner_pb2.PinRequest())
         grid.intensity.publish(400.0)
-        await eventually(lambda: fleet_intensity(stub, 400.0))
+        await until(lambda: fleet_intensity(stub, 400.0))
         await quiet(stub, agent)
         held = await reasons(stub)
         await stub.Unpin(planner_pb2.UnpinRequest())

@@ -16,8 +16,8 @@ from cinquefoil.planner.v1 import grid_event_pb2 as ge
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit import config
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner
-from tests.support.planner.planner_client import eventually
 from tests.support.vtn import CLIENT_ID, CLIENT_SECRET, Vtn, vtn
+from tests.support.waiting import until
 
 NOW = datetime.now(UTC)
 WRONG = "wrong one"
@@ -96,14 +96,14 @@ async def test_events_limit_the_site_until_the_server_withdraws_them_and_are_rep
             server.events[f"f{n}"] = event(f"f{n}", 9, NOW + timedelta(days=1, minutes=n))
         server.events["now"] = event("now", 0.9)
 
-        await eventually(lambda: _is(stub, 900.0))
-        await eventually(partial(_lists, stub, 61))
+        await until(lambda: _is(stub, 900.0))
+        await until(partial(_lists, stub, 61))
         server.revoke()  # another token is fetched
         server.events["now"] = event("now", 0.8)
-        await eventually(lambda: _is(stub, 800.0))
+        await until(lambda: _is(stub, 800.0))
         del server.events["now"]
-        await eventually(lambda: _is(stub, None))
-        await eventually(lambda: len(server.reports) > 0)
+        await until(lambda: _is(stub, None))
+        await until(lambda: len(server.reports) > 0)
 
         server.events["now"] = event("now", 0.7)  # withdrawn by mistake: it is followed again
         await eventually(lambda: _is(stub, 700.0))
@@ -128,14 +128,14 @@ async def test_a_known_event_outlives_contact_and_then_the_default_holds_too(
     lost: dict[str, Any] = {"lost_after_s": 3, "lost_limit_w": 700}
     async with vtn() as server, following(tmp_path, grid, server, **lost) as stub:
         server.events["now"] = event("now", 0.9)
-        await eventually(lambda: _is(stub, 900.0))
+        await until(lambda: _is(stub, 900.0))
         server.down = True
-        await eventually(lambda: _is(stub, 700.0))
+        await until(lambda: _is(stub, 700.0))
 
         assert (await limit(stub))[1] == "grid.openadr.utility.lost_limit_w"
         assert "HTTP status 503" in await condition(stub, "GRID_SERVER_AWAY")
         server.down = False
-        await eventually(lambda: _is(stub, 900.0))
+        await until(lambda: _is(stub, 900.0))
         assert not await condition(stub, "GRID_SERVER_AWAY")
 
 
@@ -161,9 +161,9 @@ async def test_a_server_that_lies_is_a_condition_and_is_polled_on(
         for kind, answers in LIES.items():
             for answer in answers:
                 server.answer = None
-                await eventually(partial(_lacks, stub, kind))
+                await until(partial(_lacks, stub, kind))
                 server.answer = answer
-                await eventually(partial(_has, stub, kind))
+                await until(partial(_has, stub, kind))
                 assert len(await listed(stub)) <= 64
 
 
@@ -191,7 +191,7 @@ async def test_a_wrong_secret_is_a_condition_that_does_not_show_it(
     tmp_path: Path, grid: Grid
 ) -> None:
     async with vtn() as server, following(tmp_path, grid, server, secret=WRONG) as stub:
-        await eventually(lambda: _has(stub, "GRID_SERVER_AWAY"))
+        await until(lambda: _has(stub, "GRID_SERVER_AWAY"))
         sentence = await condition(stub, "GRID_SERVER_AWAY")
         assert "token_url" in sentence
         assert WRONG not in sentence

@@ -33,13 +33,13 @@ from tests.support.fake_agent import (
 from tests.support.planner.planner_client import (
     abandoned,
     connected,
-    eventually,
     fleet_intensity,
     ordered,
     plan,
     quiet,
     variants,
 )
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -83,7 +83,7 @@ async def test_a_pinned_plan_stays_whatever_else_changes_until_it_is_unpinned(
     answer = await suite.stub.Pin(planner_pb2.PinRequest())
     await aim(suite.stub, "co2opt")
     suite.grid.intensity.publish(900.0)
-    await eventually(lambda: fleet_intensity(suite.stub, 900.0))
+    await until(lambda: fleet_intensity(suite.stub, 900.0))
     await quiet(suite.stub, suite.agent)
     held = await plan(suite.stub)
     await suite.stub.Unpin(planner_pb2.UnpinRequest())
@@ -346,7 +346,7 @@ async def test_an_applied_plan_is_not_undone_for_a_report_that_comes_late(suite:
     answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
     await suite.stub.Apply(planner_pb2.ApplyRequest(proposal_id=answer.proposal_id))
     await active(suite.stub, 3)
-    await eventually(lambda: suite.agent.late == 0)
+    await until(lambda: suite.agent.late == 0)
     await quiet(suite.stub, suite.agent)
 
     assert suite.agent.steps[-1].HasField("stop_segment")
@@ -390,7 +390,7 @@ async def test_an_applied_plan_whose_rollout_fails_is_tried_again_by_the_strateg
 
     assert (await plan(suite.stub, 2)).state == plan_pb2.PLAN_STATE_FAILED
     assert seen.plan.reason.startswith("retry: plan 2 failed")
-    await eventually(lambda: len(suite.agent.segments) == len(seen.plan.segments))
+    await until(lambda: len(suite.agent.segments) == len(seen.plan.segments))
 
 
 # ---- who ordered -------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from services.planner.core.forecast.load_forecast import MARGIN
 from tests.support.fake_agent import Agent, Grid, Suite, active, deployment, living, planner, watch
 from tests.support.planner.planner_client import (
     Router,
-    eventually,
     fleet_demand,
     fleet_provides,
     known_routers,
@@ -22,6 +21,7 @@ from tests.support.planner.planner_client import (
     refused,
     violated,
 )
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_segments_are_stopped_only_when_every_router_uses_the_new_routes(
     quick, slow = Router(suite.stub, "quick"), Router(suite.stub, "slow")
     quick.say(2**40)
     slow.say(revision)
-    await eventually(lambda: known_routers(suite.stub) == {"quick", "slow"})
+    await until(lambda: known_routers(suite.stub) == {"quick", "slow"})
     taken = len(suite.agent.steps)
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
     change = await watch(suite.stub, lambda seen: seen.routing.revision > revision)
@@ -122,7 +122,7 @@ async def test_segments_are_stopped_only_when_every_router_uses_the_new_routes(
         await plan(suite.stub)
     held = [step for step in suite.agent.steps[taken:] if step.HasField("stop_segment")]
     slow.say(change.routing.revision)
-    await eventually(lambda: any(step.HasField("stop_segment") for step in suite.agent.steps))
+    await until(lambda: any(step.HasField("stop_segment") for step in suite.agent.steps))
     slow.say(2**40)
     await active(suite.stub, 2)
 
@@ -132,7 +132,7 @@ async def test_segments_are_stopped_only_when_every_router_uses_the_new_routes(
 async def test_a_router_that_never_acknowledges_does_not_stop_the_rollout(suite: Suite) -> None:
     await active(suite.stub, 1)
     Router(suite.stub).say(0)
-    await eventually(lambda: known_routers(suite.stub) == {"r-1"})
+    await until(lambda: known_routers(suite.stub) == {"r-1"})
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
 
     await active(suite.stub, 2)
@@ -146,10 +146,10 @@ async def test_reported_load_is_demand_until_its_router_leaves(suite: Suite) -> 
     revision = (await active(suite.stub, 2)).routing.revision
     router = Router(suite.stub)
     router.say(revision, arrivals=900, window_s=10.0)
-    await eventually(lambda: fleet_demand(suite.stub, 90.0 * MARGIN))
+    await until(lambda: fleet_demand(suite.stub, 90.0 * MARGIN))
 
     router.call.cancel()
-    await eventually(lambda: fleet_demand(suite.stub, 60.0))
+    await until(lambda: fleet_demand(suite.stub, 60.0))
 
 
 async def test_late_requests_make_the_planner_provide_for_more_than_the_load(
@@ -161,7 +161,7 @@ async def test_late_requests_make_the_planner_provide_for_more_than_the_load(
         await active(stub, 1)
         router = Router(stub)
         router.say(1, arrivals=100, window_s=10.0, late=60, variant="small")
-        await eventually(lambda: fleet_provides(stub, 75.0))  # or for more still: it stays late
+        await until(lambda: fleet_provides(stub, 75.0))  # or for more still: it stays late
 
 
 async def test_a_plan_made_for_late_requests_says_so(tmp_path: Path, grid: Grid) -> None:
@@ -205,7 +205,7 @@ async def test_forged_figures_of_routers_and_agents_do_not_stop_the_planner(suit
     router._said.put_nowait(forged)
     suite.agent.meter(0.0)
     suite.agent.meter(1.9e9)
-    await eventually(lambda: known_routers(suite.stub) == {"r-1"})
+    await until(lambda: known_routers(suite.stub) == {"r-1"})
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
     await active(suite.stub, 2)
     answer = await suite.stub.GetPlan(planner_pb2.GetPlanRequest(version=1))

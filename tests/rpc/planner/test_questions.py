@@ -11,8 +11,9 @@ import pytest_asyncio
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from tests.support.fake_agent import Grid, Suite, active, carbon, deployment, planner
-from tests.support.planner.planner_client import eventually, violated
+from tests.support.planner.planner_client import violated
 from tests.support.planner.planner_questions import Untouched, applied, calm, dry_run, error_of
+from tests.support.waiting import until
 
 WhatIf = planner_pb2.WhatIf
 Status = grpc.StatusCode
@@ -266,7 +267,7 @@ async def test_a_proposal_is_refused_once_another_segment_runs(suite: Suite) -> 
         segments = [each.spec.segment_id for node in fleet.nodes for each in node.node.segments]
         return "another" in segments
 
-    await eventually(reported)
+    await until(reported)
     async with Untouched(suite):
         error = await error_of(applied(suite, stale.proposal_id))
 

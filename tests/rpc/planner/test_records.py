@@ -8,14 +8,8 @@ import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
 from tests.support.fake_agent import Agent, Grid, Suite, active, deployment, living, planner
-from tests.support.planner.planner_client import (
-    Router,
-    eventually,
-    fleet_energy,
-    metered,
-    plan,
-    violated,
-)
+from tests.support.planner.planner_client import Router, fleet_energy, metered, plan, violated
+from tests.support.waiting import until
 
 
 async def test_energy_is_booked_to_the_fleet_and_the_plan_through_a_restart(
@@ -30,10 +24,10 @@ async def test_energy_is_booked_to_the_fleet_and_the_plan_through_a_restart(
         agent.meter(1800.0)
         router = Router(stub)
         router.say(1, arrivals=50)
-        await eventually(lambda: fleet_energy(stub, 1800.0))
+        await until(lambda: fleet_energy(stub, 1800.0))
     async with planner(settings) as stub, living(agent, stub):
         agent.meter(1800.0)
-        await eventually(lambda: metered(agent, stub, 3600.0))
+        await until(lambda: metered(agent, stub, 3600.0))
         fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
     async with planner(settings) as stub:
         outcome = (await plan(stub, 1)).outcome

@@ -23,8 +23,9 @@ from services.kit.net import free_port
 from services.kit.rpc import dial
 from tests.support.fake_agent import Act, Agent, Grid, active, deployment, living, planner, watch
 from tests.support.full_disk import fill, small_disk
-from tests.support.planner.planner_client import connected, eventually, in_term, plan, quiet
+from tests.support.planner.planner_client import connected, in_term, plan, quiet
 from tests.support.postgres import Postgres
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -102,7 +103,7 @@ async def interrupted(settings: config.Deployment, agent: Agent, strategy: str) 
 
         agent.refuse = close_half_way
         await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy=strategy))
-        await eventually(lambda: not agent.gate.is_set())
+        await until(lambda: not agent.gate.is_set())
         begun = await plan(stub, 2)
     agent.refuse = lambda _step: ""
     agent.gate.set()
@@ -222,7 +223,7 @@ async def unwritable_in_between(
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.Pin(planner_pb2.PinRequest(version=1), timeout=5)
             meanwhile = (await watch(stub, lambda _: True)).routing
-        await eventually(lambda: unpinned(stub))
+        await until(lambda: unpinned(stub))
         await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
         seen = await active(stub, 2)
 
@@ -279,10 +280,10 @@ async def test_kill_nine_loses_nothing_that_was_published(tmp_path: Path, grid: 
             before = await active(stub, 1)
             process.kill()
             await process.wait()
-            await eventually(lambda: channel.get_state() is not READY)
+            await until(lambda: channel.get_state() is not READY)
         taken = len(agent.steps)
         process = await start()
-        await eventually(lambda: channel.get_state(try_to_connect=True) is READY)
+        await until(lambda: channel.get_state(try_to_connect=True) is READY)
         again = await watch(stub, lambda _: True)
         assert (again.plan, again.routing) == (before.plan, in_term(2, before.routing))
         async with living(agent, stub):

@@ -27,13 +27,13 @@ from tests.support.fake_agent import (
 )
 from tests.support.planner.planner_client import (
     connected,
-    eventually,
     fleet_intensity,
     plan,
     quiet,
     shares,
     variants,
 )
+from tests.support.waiting import until
 
 
 async def test_no_plan_is_made_for_a_model_whose_files_are_still_to_come(
@@ -110,7 +110,7 @@ async def test_the_last_intensity_stands_until_the_carbon_service_is_back(tmp_pa
         await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
         seen = await active(stub, 2)
         async with carbon(150.0, port):
-            await eventually(lambda: fleet_intensity(stub, 150.0))
+            await until(lambda: fleet_intensity(stub, 150.0))
 
     assert seen.plan.inputs.intensity_gco2e_per_kwh == {"Z": 100.0}
 
@@ -141,7 +141,7 @@ async def test_a_change_of_intensity_replans_when_it_changes_the_decision(
     async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
         first = await active(stub, 1)
         grid.intensity.publish(10.2)
-        await eventually(lambda: fleet_intensity(stub, 10.2))
+        await until(lambda: fleet_intensity(stub, 10.2))
         await quiet(stub)
         grid.intensity.publish(2000.0)
         second = await active(stub, 2)
@@ -157,10 +157,10 @@ async def test_a_decision_equal_to_the_active_plan_is_no_new_plan(suite: Suite) 
     """BASE does not look at the grid."""
     await active(suite.stub, 1)
     suite.grid.intensity.publish(300.0)
-    await eventually(lambda: fleet_intensity(suite.stub, 300.0))
+    await until(lambda: fleet_intensity(suite.stub, 300.0))
     await quiet(suite.stub, suite.agent)
     suite.grid.intensity.publish(100.0)
-    await eventually(lambda: fleet_intensity(suite.stub, 100.0))
+    await until(lambda: fleet_intensity(suite.stub, 100.0))
     await quiet(suite.stub, suite.agent)
 
     assert (await plan(suite.stub)).version == 1
@@ -228,7 +228,7 @@ async def test_after_a_failure_requests_go_to_what_really_runs(suite: Suite) -> 
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
 
     seen = await watch(suite.stub, lambda seen: seen.plan.state == plan_pb2.PLAN_STATE_FAILED)
-    await eventually(lambda: suite.agent.late == 0 and suite.agent.said.empty())
+    await until(lambda: suite.agent.late == 0 and suite.agent.said.empty())
     await suite.stub.GetFleet(planner_pb2.GetFleetRequest())  # by then they have arrived
     seen = await watch(suite.stub, lambda _: True)
 
@@ -246,7 +246,7 @@ async def test_an_agent_lost_in_mid_rollout_fails_the_plan_and_goes_on_when_back
             before = agent.step_count
             agent.gate.clear()
             await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
-            await eventually(lambda: agent.step_count > before)
+            await until(lambda: agent.step_count > before)
         agent.gate.set()
         failed = await watch(stub, lambda seen: seen.plan.state == plan_pb2.PLAN_STATE_FAILED)
         assert "UNAVAILABLE: the agent of node node-a went away" in failed.plan.failure

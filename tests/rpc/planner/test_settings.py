@@ -23,15 +23,8 @@ from tests.support.fake_agent import (
     reload,
     watch,
 )
-from tests.support.planner.planner_client import (
-    connected,
-    eventually,
-    plan,
-    quiet,
-    refused,
-    shares,
-    variants,
-)
+from tests.support.planner.planner_client import connected, plan, quiet, refused, shares, variants
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -235,7 +228,7 @@ async def test_a_node_that_is_removed_is_left_without_losing_capacity(
                 and {each.node for each in seen.plan.segments} == {"node-a"}
             ),
         )
-        await eventually(lambda: not other.segments)
+        await until(lambda: not other.segments)
         await quiet(stub, one, other)
         other.say()
         error = await refused(task)

@@ -25,7 +25,8 @@ from services.planner import app
 from services.planner.adapters.store import Store, open_store, rows
 from services.planner.app import run
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, watch
-from tests.support.planner.planner_client import connected, eventually, fleet_intensity, in_term
+from tests.support.planner.planner_client import connected, fleet_intensity, in_term
+from tests.support.waiting import until
 
 
 async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
@@ -51,7 +52,7 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
                 standings = (await show.fetch(clients, waits)).planners
             taken = len(agent.steps)
         async with dial(addresses) as channel:
-            await eventually(lambda: _serves(channel))
+            await until(lambda: _serves(channel))
             stub = PlannerServiceStub(channel)
             after = await watch(stub, lambda _: True)
             async with living(agent, stub):
@@ -154,7 +155,7 @@ async def test_a_planner_that_reaches_no_carbon_service_uses_a_free_machine(
         async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
             grid.intensity.publish(321.0)
             await active(stub, 1)
-            await eventually(lambda: fleet_intensity(stub, 321.0))
+            await until(lambda: fleet_intensity(stub, 321.0))
             await asyncio.sleep(2.5)  # it is written every two seconds
     away = settings.model_copy(
         update={

@@ -15,8 +15,8 @@ from tests.support.router.router_service import (
     refusal,
     routed,
     running,
-    until,
 )
+from tests.support.waiting import until
 
 
 @pytest.fixture

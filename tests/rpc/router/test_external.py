@@ -14,7 +14,8 @@ from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config import ExternalRuntime
 from tests.support.paths import SUPPORT
-from tests.support.router.router_service import running, until
+from tests.support.router.router_service import running
+from tests.support.waiting import until
 from tests.support.worker.worker_process import worker, worker_spec
 
 SERVER = SUPPORT / "oip_server.py"

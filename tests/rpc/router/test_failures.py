@@ -26,8 +26,8 @@ from tests.support.router.router_service import (
     deployment,
     infer_request,
     running,
-    until,
 )
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.router.router_service import Answer

@@ -13,8 +13,8 @@ from tests.support.router.router_service import (
     World,
     infer_request,
     running,
-    until,
 )
+from tests.support.waiting import until
 
 
 def hold(_: worker_pb2.Work) -> None:

@@ -32,7 +32,8 @@ from services.kit.net import free_port
 from tests.rpc.router.test_openai import repeated, texts
 from tests.support.certificates import issued
 from tests.support.router.front import ENVOY, fronted
-from tests.support.router.router_service import World, infer_request, running, until
+from tests.support.router.router_service import World, infer_request, running
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

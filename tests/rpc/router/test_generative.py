@@ -21,7 +21,8 @@ from services.kit.net import free_port
 from services.predictor.app import run as predictor
 from tests.support.cli.fake_services import cinquefoil
 from tests.support.paths import ROOT, SUPPORT
-from tests.support.router.router_service import deployment, running, until
+from tests.support.router.router_service import deployment, running
+from tests.support.waiting import until
 from tests.support.worker.language_worker import HOSTILE, needs_llama, prompt, text_spec
 from tests.support.worker.worker_process import worker
 

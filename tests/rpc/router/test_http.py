@@ -16,7 +16,8 @@ from services.kit.http import slow_clients
 from services.kit.net import free_port, split_address
 from tests.support.paths import SUPPORT
 from tests.support.router.router_client import queued
-from tests.support.router.router_service import World, running, until
+from tests.support.router.router_service import World, running
+from tests.support.waiting import until
 
 PROGRAM = SUPPORT / "router/triton_http_calls.py"
 INFER = "/v2/models/digits/infer"

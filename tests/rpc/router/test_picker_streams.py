@@ -14,7 +14,8 @@ from envoy_ext_proc.ext_proc_pb2_grpc import ExternalProcessorStub
 from services.kit.net import free_port
 from tests.support.openai_server import Counting
 from tests.support.router.router_client import status
-from tests.support.router.router_service import World, running, until
+from tests.support.router.router_service import World, running
+from tests.support.waiting import until
 
 SLOTS = 2
 

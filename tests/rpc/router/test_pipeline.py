@@ -22,8 +22,8 @@ from tests.support.router.router_service import (
     refusal,
     routed,
     running,
-    until,
 )
+from tests.support.waiting import until
 
 Tensor = pb.ModelMetadataResponse.TensorMetadata
 NAMES = ("x", "h", "y")

@@ -26,7 +26,8 @@ from services.kit.config.loader import ENV_FILE
 from services.kit.net import free_port
 from services.kit.rpc import dial, serving
 from tests.support.predictor.predictor_service import deployed, observe
-from tests.support.router.router_service import ScriptedWorker, World, running, until
+from tests.support.router.router_service import ScriptedWorker, World, running
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub

@@ -28,7 +28,7 @@ from services.kit.rpc import dial
 from services.router.app import run
 from services.router.runtime.processes import ChildFailed
 from tests.support.router import router_service
-from tests.support.router.router_service import until
+from tests.support.waiting import until
 from tests.support.worker import worker_in_process
 from tests.support.worker.worker_process import flat_costs, infer_request
 

@@ -22,9 +22,9 @@ from tests.support.router.router_service import (
     computed,
     infer_request,
     running,
-    until,
 )
 from tests.support.router.router_streams import answers, final, part, sent, stream, texts
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub

@@ -11,7 +11,8 @@ import pytest
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.router.frontend import repository
-from tests.support.router.router_service import World, infer_request, routed, running, until
+from tests.support.router.router_service import World, infer_request, routed, running
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub

@@ -18,7 +18,8 @@ from cinquefoil.gpuagent.v1 import worker_pb2
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
 from tests.support.otlp import collecting
-from tests.support.router.router_service import RECEIPT, World, infer_request, running, until
+from tests.support.router.router_service import RECEIPT, World, infer_request, running
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

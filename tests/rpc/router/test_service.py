@@ -14,14 +14,8 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from tests.support.router.router_client import client, infer, queued, status
-from tests.support.router.router_service import (
-    World,
-    computed,
-    infer_request,
-    refusal,
-    running,
-    until,
-)
+from tests.support.router.router_service import World, computed, infer_request, refusal, running
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.rpc.status import from_wire
 from services.router import app as router_app
-from tests.support.router.router_service import World, computed, infer_request, running, until
+from tests.support.router.router_service import World, computed, infer_request, running
 from tests.support.router.router_streams import METHOD, answers, final, sent, stream
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from services.kit.net import free_port
 from services.local.up.health import until_listening
 from services.router.edge import event_stream
 from tests.rpc.router.test_openai import language, text
-from tests.support.router.router_service import running, until
+from tests.support.router.router_service import running
+from tests.support.waiting import until
 
 SILENCE_S = 2.0
 """Time after which a proxy ends a silent answer, s; installed, nginx has 60 s."""

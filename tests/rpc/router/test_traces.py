@@ -12,7 +12,8 @@ from cinquefoil.planner.v1 import plan_pb2
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.telemetry.export import exported
 from tests.support.otlp import Collector, collecting
-from tests.support.router.router_service import infer_request, refusal, running, until
+from tests.support.router.router_service import infer_request, refusal, running
+from tests.support.waiting import until
 from tests.support.worker import worker_process
 
 

@@ -7,7 +7,8 @@ import grpc
 import pytest
 
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from tests.support.router.router_service import infer_request, running, until
+from tests.support.router.router_service import infer_request, running
+from tests.support.waiting import until
 
 
 async def test_a_worker_receives_how_long_a_request_waited_before_it() -> None:

@@ -17,7 +17,8 @@ from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
 from tests.rpc.router.test_openai import texts
 from tests.rpc.router.test_openai_passes import said
-from tests.support.router.router_service import ScriptedWorker, World, computed, running, until
+from tests.support.router.router_service import ScriptedWorker, World, computed, running
+from tests.support.waiting import until
 
 INFER = "/v2/models/digits/infer"
 LINES = {"path": INFER}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING, cast
 
 import grpc
@@ -14,6 +14,7 @@ from grpc_status import rpc_status
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.planner.control.live_environment import LiveEnvironment
 from tests.support.fake_agent import Agent, reconciler
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -70,16 +71,6 @@ class Router:
             yield await self._said.get()
 
 
-async def eventually(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Wait until `holds()`; fail after 10 s."""
-    async with asyncio.timeout(45):
-        while True:
-            found = holds()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.02)
-
-
 async def quiet(stub: PlannerServiceAsyncStub, *agents: Agent) -> None:
     """Wait until nothing is left to happen.
 
@@ -88,20 +79,20 @@ async def quiet(stub: PlannerServiceAsyncStub, *agents: Agent) -> None:
     """
     cycle = reconciler(stub).cycle
     for _ in range(3):
-        await eventually(lambda: all(agent.said.empty() for agent in agents))
+        await until(lambda: all(agent.said.empty() for agent in agents))
         await stub.GetFleet(planner_pb2.GetFleetRequest())
-        await eventually(lambda: cycle.idle)
+        await until(lambda: cycle.idle)
 
 
 async def ordered(stub: PlannerServiceAsyncStub) -> None:
     """Wait until an operator's order waits for its turn."""
-    await eventually(lambda: len(reconciler(stub)._orders) > 0)
+    await until(lambda: len(reconciler(stub)._orders) > 0)
 
 
 async def abandoned(stub: PlannerServiceAsyncStub) -> None:
     """Wait until the planner knows that no caller waits for the answers to its orders any more."""
     waiting = reconciler(stub)._orders._waiting
-    await eventually(lambda: all(answer.done() for _, answer in waiting))
+    await until(lambda: all(answer.done() for _, answer in waiting))
 
 
 def known_routers(stub: PlannerServiceAsyncStub) -> set[str]:
@@ -118,7 +109,7 @@ async def connected(stub: PlannerServiceAsyncStub, node: str) -> None:
         fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
         return any(each.connected and each.node.name == node for each in fleet.nodes)
 
-    await eventually(holds)
+    await until(holds)
 
 
 async def fleet_demand(stub: PlannerServiceAsyncStub, demand_rps: float) -> bool:

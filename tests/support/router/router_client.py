@@ -8,7 +8,8 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from tests.support.router.router_service import World, infer_request, until
+from tests.support.router.router_service import World, infer_request
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub

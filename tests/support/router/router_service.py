@@ -1,7 +1,7 @@
 """Peers of a router under test: real gRPC servers whose words the test decides."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from services.kit.process.reload import Reloads
 from services.kit.rpc import Limits, dial, serving
 from services.router.app import run
 from tests.support.router.router_peers import ScriptedCarbon, ScriptedPlanner
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from cinquefoil.router.v1.router_pb2_grpc import RouterServiceAsyncStub
@@ -291,16 +292,6 @@ def routed(worker: ScriptedWorker, share: float = 1.0) -> plan_pb2.Instance:
         pue=1.5,
         power_limit_w=POWER_LIMIT_W,
     )
-
-
-async def until(true: Callable[[], bool | Awaitable[bool]], limit_s: float = 45.0) -> None:
-    """Wait until something has come true."""
-    async with asyncio.timeout(limit_s):
-        while True:
-            found = true()
-            if found if isinstance(found, bool) else await found:
-                return
-            await asyncio.sleep(0.005)  # no event marks a change of what is watched
 
 
 def deployment(
