@@ -20,6 +20,8 @@ from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.local.up.ports import refuse_taken
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_readers")
+
 
 def invoked(*arguments: object) -> tuple[int, str]:
     result = CliRunner().invoke(app, [str(each) for each in arguments])
@@ -120,7 +122,7 @@ def load_with_ports(folder: Path) -> Deployment:
     file.write_text((ROOT / "cinquefoil.yaml").read_text())
     found = load(file)
     free = {"listen": "127.0.0.1:0"}
-    sections = ("carbon", "planner", "router")
+    sections = ("carbon", "console", "planner", "router")
     update = {name: getattr(found, name).model_copy(update=free) for name in sections}
     update["router"] = update["router"].model_copy(update={"http_listen": ""})
     nodes = {name: node.model_copy(update=free) for name, node in found.nodes.items()}

@@ -297,10 +297,10 @@ def test_the_command_itself_parses_no_file_of_others(
 def test_a_validation_set_that_grows_without_bound_is_one_sentence(
     tmp_path: Path, convnets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """2 MB in the file, 2 GB in memory: the process that reads it is ended, not the machine."""
+    """1 MB in the file, 1 GiB in memory: the process that reads it is ended, not the machine."""
     monkeypatch.setattr("services.kit.process.confined.memory_bytes", lambda: 2**30)
     with zipfile.ZipFile(tmp_path / "val.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
-        for name, shape in (("image", (2**23, 64)), ("y", (2**23,))):
+        for name, shape in (("image", (2**22, 64)), ("y", (2**22,))):
             with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 header = {"descr": "<f4", "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(entry, header)

@@ -14,6 +14,8 @@ from services.kit.net import free_port
 from services.local.up.running import reloading, request_reload
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_readers")
+
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from services.cli.init.triton_repository import read_repository
 from services.cli.main import app
 
-pytestmark = pytest.mark.timeout(180)  # a busy machine starts processes slowly
+pytestmark = [pytest.mark.usefixtures("forked_readers"), pytest.mark.timeout(180)]
 
 NEGATED = (
     '<ir_version: 10, opset_import: ["": 21]> n (float[N, M] x) => (float[N, M] y) { y = Neg(x) }'

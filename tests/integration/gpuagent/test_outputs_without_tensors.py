@@ -16,6 +16,8 @@ from services.gpuagent.worker.providers import CPU
 from services.kit.errors import InvalidArgument
 from tests.support.worker.batch_families import save
 
+pytestmark = pytest.mark.usefixtures("forked_readers")
+
 RANDOM = np.random.default_rng(3)
 ITEMS = RANDOM.standard_normal((60, 4)).astype(np.float32)
 SEQUENCE = """
