@@ -37,7 +37,7 @@ def problem(limit_w: float, demand_rps: float = DEMAND_RPS) -> Problem:
 
 @cache
 def unbound(name: str) -> Configuration:
-    """What a strategy chooses where power is no limit."""
+    """Return a strategy's choice where power is no limit."""
     return REGISTRY[name](problem(FREE_W))
 
 
