@@ -106,7 +106,7 @@ async def test_events_limit_the_site_until_the_server_withdraws_them_and_are_rep
         await until(lambda: len(server.reports) > 0)
 
         server.events["now"] = event("now", 0.7)  # withdrawn by mistake: it is followed again
-        await eventually(lambda: _is(stub, 700.0))
+        await until(lambda: _is(stub, 700.0))
         assert not await condition(stub, "GRID_EVENT_REFUSED")
         assert server.reports[0]["eventID"] == "now"
         shown = "".join(capfd.readouterr())
@@ -180,11 +180,11 @@ async def test_a_server_whose_clock_is_wrong_is_a_condition(tmp_path: Path, grid
     async with vtn() as server, following(tmp_path, grid, server) as stub:
         server.date = NOW - timedelta(hours=1)
         server.events["now"] = event("now", 0.9)
-        await eventually(lambda: _has(stub, "GRID_SERVER_AWAY"))
+        await until(lambda: _has(stub, "GRID_SERVER_AWAY"))
         assert " s behind this one" in await condition(stub, "GRID_SERVER_AWAY")
-        await eventually(lambda: _is(stub, 900.0))
+        await until(lambda: _is(stub, 900.0))
         server.date = None
-        await eventually(partial(_lacks, stub, "GRID_SERVER_AWAY"))
+        await until(partial(_lacks, stub, "GRID_SERVER_AWAY"))
 
 
 async def test_a_wrong_secret_is_a_condition_that_does_not_show_it(
