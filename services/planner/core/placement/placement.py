@@ -19,6 +19,8 @@ from services.planner.core.placement.power_aware import (
 from services.planner.core.placement.separation import Quotas, Separation
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Row, row
+from services.planner.core.problem.score import active_w
+from services.planner.core.problem.site_power import site_w
 
 
 def place(
@@ -53,6 +55,7 @@ def place(
     groups = assign_groups(problem, configuration.segments, running, separation)
     held = {uuid for uuids in groups for uuid in uuids}
     spots: dict[SlicePlace, SegmentKind] = {}
+    spare_w = _spare_w(problem, configuration, needed)
     nodes = {pool: len({gpu.node for gpu in problem.gpus if gpu.pool == pool}) for pool in needed}
     for pool, fewest in sorted(needed.items(), key=lambda each: nodes[each[0]]):  # least choice
         gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool and gpu.uuid not in held}
@@ -65,11 +68,26 @@ def place(
             continue
         left = fewest - (problem.pools[pool] - len(gpus))
         most = _most_gpus(problem.objective, pool, left, len(gpus), len(gpus.keys() & running))
+        use_w = pool.pue * pool.type.use_power_w
+        if pool.site in spare_w and use_w > 0:
+            most = min(most, left + int(spare_w[pool.site] / use_w))
+            spare_w[pool.site] -= (most - left) * use_w
         sites, quotas = assign_layouts(gpus.values(), running, wanted, separation, most_gpus=most)
         apart = _apart(sites, gpus, running, wanted, quotas)
         rest = Counter(wanted) - Counter(apart.values())
         spots |= apart | _fill(sites, gpus, running, rest, known, apart)
     return tuple(_segments(problem, configuration, spots, groups, new_id))
+
+
+def _spare_w(
+    problem: Problem, configuration: Configuration, in_use: Mapping[Pool, int]
+) -> dict[str, float]:
+    """Return what a configuration on the fewest GPUs leaves of each site's power budget, W, >= 0.
+
+    Each further GPU in use draws its context's power.
+    """
+    drawn_w = site_w(problem, in_use, active_w(configuration))
+    return {site.name: max(0.0, site.limit_w - drawn_w[site.name]) for site in problem.sites}
 
 
 def _most_gpus(objective: Objective, pool: Pool, fewest: int, owned: int, in_use: int) -> int:

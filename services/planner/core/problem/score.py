@@ -162,7 +162,7 @@ class _Use:
             in_use=in_use,
             gpcs=sum(count * gpcs(kind) for kind, count in segments.items()),
             powered=in_use if problem.objective.park_idle_gpus else problem.pools,
-            active_w=_active_w(configuration),
+            active_w=active_w(configuration),
             loading_s=longest_loading_s(known, segments),
         )
 
@@ -187,7 +187,7 @@ class _Use:
         }
 
 
-def _active_w(configuration: Configuration) -> dict[Pool, float]:
+def active_w(configuration: Configuration) -> dict[Pool, float]:
     """Return the power above idle, W; at most that at full throughput."""
     watts: dict[Pool, float] = {}
     for kind, count in configuration.segments.items():

@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
-from services.planner.core.model import Configuration, Gpu, Problem, Segment, SegmentKind
+from services.planner.core.model import (
+    Configuration,
+    Gpu,
+    Problem,
+    Segment,
+    SegmentKind,
+    SiteLimit,
+)
 from services.planner.core.placement.placement import clocks, place
+from services.planner.core.problem.score import active_w
+from services.planner.core.problem.site_power import site_w
 from tests.support.examples import examples
 from tests.support.planner import fleets
 from tests.support.planner.placements import FLEET, POOLS, PROBLEM, configurations, ids, kinds_for
@@ -146,6 +155,25 @@ def test_parking_gathers_segments_on_the_fewest_gpus() -> None:
         replace(scattered, objective=Objective(park_idle_gpus=True)), wanted, lambda: next(fresh)
     )
     assert len({segment.gpu_uuid for segment in parked}) == 1
+
+
+def test_a_power_budget_gathers_segments_on_as_many_gpus_as_it_bears() -> None:
+    """Each further GPU in use draws its context's power: running segments move without it."""
+    pool = replace(POOLS[0], site="hall")
+    kind = replace(kinds_for(POOLS[0], "1g.5gb")[0], pool=pool)
+    gpus = tuple(Gpu(f"gpu-{index}", "node", pool) for index in range(3))
+    spread = tuple(
+        Segment(f"s{index}", kind, gpu.node, gpu.uuid, Placement("1g.5gb", 0), 1 / 3)
+        for index, gpu in enumerate(gpus)
+    )
+    wanted = Configuration({kind: 2}, {kind: 1.0})
+    free = replace(PROBLEM, gpus=gpus, sites=(SiteLimit("hall", 1e6, "s", 0.0),))
+    for contexts in (1, 2, 3):
+        drawn_w = site_w(free, {pool: contexts}, active_w(wanted))["hall"]
+        limited = replace(free, sites=(SiteLimit("hall", drawn_w + 1e-6, "s", 0.0),))
+        fresh = ids("new")
+        placed = place(after(limited, spread), wanted, lambda: next(fresh))  # noqa: B023 - at once
+        assert len({segment.gpu_uuid for segment in placed}) == min(contexts, 2)
 
 
 def test_what_does_not_fit_is_refused() -> None:
