@@ -86,6 +86,7 @@ def _collectors() -> dict[str, Iterator[Any]]:
     carbon = importlib.import_module("services.carbon.runtime.metrics")
     agent = importlib.import_module("services.gpuagent.metrics")
     observation = importlib.import_module("services.gpuagent.observation.metrics")
+    steering = importlib.import_module("services.gpuagent.steering.metrics")
     advice = importlib.import_module("services.cli.observe.metrics")
     router = importlib.import_module("services.router.adapters.prometheus")
     predictor = importlib.import_module("services.predictor.adapters.prometheus")
@@ -109,6 +110,7 @@ def _collectors() -> dict[str, Iterator[Any]]:
         "gpuagent": chain(
             agent.AgentCollector(node, nothing, nothing, {}).collect(),
             observation.ObservationCollector(None).collect(),
+            steering.SteeringCollector(None).collect(),
         ),
         "router": router.RouterCollector({}, clock, dict).collect(),
         "predictor": predictor.PredictorCollector(nothing, nothing).collect(),

@@ -33,6 +33,7 @@ from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.settings import config_builder_of, sharing_of, worker_environment_of
 from services.gpuagent.state_store import Store
+from services.gpuagent.steering.loop import ClockSteering
 from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
 from services.gpuagent.supervision.journal import Journal, TermJournal
 from services.gpuagent.supervision.managed_node import ManagedNode
@@ -123,6 +124,11 @@ class Agent:
             ),
         )
         self.observer = Observer(node.device, lambda: None) if settings.observed else None
+        self.steering: ClockSteering | None = None
+        if self.observer is not None and settings.steer_clocks:
+            self.steering = ClockSteering(
+                self.observer, node.clocks, settings.steer_clocks, settings.clock_floor, node.clock
+            )
         self.report = NodeReport(
             node,
             accounts,
@@ -221,6 +227,7 @@ class Agent:
             ("agent.conditions", every(NodeConditions.PERIOD_S, self._look)),
             *self.wall_power.loops(),
             *((("agent.observer", self._observe(self.observer)),) if self.observer else ()),
+            *((("agent.steering", self.steering.run()),) if self.steering else ()),
         )
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(loop, name=name) for name, loop in loops]

@@ -18,6 +18,7 @@ from services.gpuagent.observation.metrics import ObservationCollector
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import config_builder_of
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.steering.metrics import SteeringCollector
 from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
 from services.kit.lock_file import LockFile
@@ -121,7 +122,7 @@ async def _served(
     async with (
         metrics.exposed(
             place.settings.metrics,
-            [collector, ObservationCollector(agent.observer)],
+            [collector, ObservationCollector(agent.observer), SteeringCollector(agent.steering)],
             service="gpuagent",
             tls=tls,
             access=access,

@@ -59,10 +59,12 @@ class Permissions:
     Attributes:
         granted: It may.
         setting: The key that grants it, for the error message.
+        clocks: It may lock and unlock SM clocks, also without the rest.
     """
 
     granted: bool = True
     setting: str = "nodes.<name>.control"
+    clocks: bool = False
 
     def require(self) -> None:
         """Refuse an agent without the permission.

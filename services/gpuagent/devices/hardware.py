@@ -107,7 +107,10 @@ async def hardware_of(place: NodePlace) -> AsyncIterator[Hardware]:
 
 def permissions_of(place: NodePlace) -> Permissions:
     """Return whether a node's agent may change it."""
-    return Permissions(place.settings.controlled, f"nodes.{place.name}.control")
+    settings = place.settings
+    return Permissions(
+        settings.controlled, f"nodes.{place.name}.control", clocks=bool(settings.steer_clocks)
+    )
 
 
 def maker_of(node: config.Node) -> Maker:

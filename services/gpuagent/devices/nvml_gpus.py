@@ -248,7 +248,7 @@ class NvmlGpus:
             InvalidArgument: Outside the supported range.
             FailedPrecondition: The GPU cannot lock its clock.
         """
-        handle = self._changeable(gpu_uuid)
+        handle = self._changeable(gpu_uuid, clocks=True)
         with translated(f"lock the clock of {gpu_uuid}"):
             self._model_of(gpu_uuid, handle).check_clock(clock_mhz)
             pynvml.nvmlDeviceSetGpuLockedClocks(handle, clock_mhz, clock_mhz)
@@ -259,7 +259,7 @@ class NvmlGpus:
         Raises:
             FailedPrecondition: The GPU cannot lock its clock.
         """
-        handle = self._changeable(gpu_uuid)
+        handle = self._changeable(gpu_uuid, clocks=True)
         with translated(f"unlock the clock of {gpu_uuid}"):
             pynvml.nvmlDeviceResetGpuLockedClocks(handle)
 
@@ -329,8 +329,9 @@ class NvmlGpus:
         self._boards[uuid].handle = handle
         return self._boards[uuid]
 
-    def _changeable(self, gpu_uuid: str) -> Any:
-        self._permissions.require()
+    def _changeable(self, gpu_uuid: str, *, clocks: bool = False) -> Any:
+        if not (clocks and self._permissions.clocks):
+            self._permissions.require()
         return self._handle(gpu_uuid)
 
     def _handle(self, gpu_uuid: str) -> Any:

@@ -63,13 +63,16 @@ class ObservedServer:
     workload: str
     accounts: dict[str, ServerAccount] = field(default_factory=dict)
 
-    def add(self, now_s: float, page: Page, active_j: float | None = None) -> None:
+    def add(
+        self, now_s: float, page: Page, active_j: float | None = None, *, learn: bool = True
+    ) -> None:
         """Count what came since its last page.
 
         Args:
             now_s: Monotonic time of the page, s.
             page: The page.
             active_j: Active energy of its workload so far, J; None: not known.
+            learn: Its profile is learnt from it.
         """
         own_j = active_j if len(page.figures) == 1 else None
         for each in page.figures:
@@ -77,18 +80,28 @@ class ObservedServer:
                 account = self.accounts.setdefault(
                     each.model, ServerAccount(each.server, each.model)
                 )
-                account.add(now_s, each, own_j)
+                account.add(now_s, each, own_j, learn=learn)
 
 
 @dataclass(slots=True)
 class ObservedGpu:
-    """A GPU under observation. Attributes: info, ledger, and its last power (W)."""
+    """A GPU under observation.
+
+    Attributes:
+        info: The GPU.
+        ledger: Its account.
+        reader: Reads its processes.
+        power_w: Its last power, W.
+        method: Of its meter.
+        present: Workloads that have a process on it now.
+    """
 
     info: GpuInfo
     ledger: GpuLedger
     reader: ProcessReader
     power_w: float = 0.0
     method: str = ""
+    present: frozenset[str] = frozenset()
 
 
 class Observer:
@@ -107,6 +120,7 @@ class Observer:
         servers: By page.
         workloads: Those that were seen, by key.
         timeline: Energy and emissions by minute.
+        lowered: GPUs below their highest clock: no profile is learnt on them.
     """
 
     def __init__(  # noqa: PLR0913 - a composition's choices, all but two with defaults
@@ -127,6 +141,7 @@ class Observer:
         self.servers = {url: ObservedServer(url, "") for url in servers}
         self._workloads = Workloads()
         self.timeline = Timeline()
+        self.lowered: frozenset[str] = frozenset()
         self._pids: frozenset[int] = frozenset()
 
     @property
@@ -219,6 +234,7 @@ class Observer:
             key = self._workloads.of(pid).key
             active[key] = active.get(key, 0.0) + share
         gpu.power_w, gpu.method = meter.power_w or 0.0, meter.method
+        gpu.present = frozenset(memory)
         gpu.ledger.observe(
             Observation(now_s, meter.energy_j, active, memory, seen.method, seen.busy, intensity)
         )
@@ -278,7 +294,9 @@ class Observer:
         for server in list(self.servers.values()):
             page = await read_page(session, server.url)
             if page is not None:
-                server.add(self._monotonic(), page, self.active_j(server))
+                lowered = (self.gpus[uuid].present for uuid in self.lowered)
+                learn = not any(server.workload in each for each in lowered)
+                server.add(self._monotonic(), page, self.active_j(server), learn=learn)
 
     def active_j(self, server: ObservedServer) -> float | None:
         """Return the active energy of a server's workload so far, J; None: it is not its own."""

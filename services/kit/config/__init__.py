@@ -50,7 +50,7 @@ from services.kit.config.models import (
     Variant,
 )
 from services.kit.config.mqtt import Mqtt, PowerMeters
-from services.kit.config.nodes import Cpu, Join, Mps, Node, ThisNode, Workers
+from services.kit.config.nodes import Cpu, Join, Mps, Node, SteeredServer, ThisNode, Workers
 from services.kit.config.planning import (
     Accounting,
     AccuracyMean,

@@ -99,6 +99,27 @@ def _maker(value: Any) -> Any:
     return value
 
 
+class SteeredServer(Section):
+    """A server that others run, whose GPUs' clocks may be lowered while its objectives hold.
+
+    Attributes:
+        model: Name under which the server serves, as its metrics have it.
+        ttft_s, tpot_s, latency_s: Objectives of the first token, of the time between tokens and of
+            whole answers, s; at least one.
+        percentile: Share of the requests, or tokens, that must be in time, percent.
+    """
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    ttft_s: Positive | None = None
+    tpot_s: Positive | None = None
+    latency_s: Positive | None = None
+    percentile: Annotated[float, Field(ge=50, le=99.9)] = 95.0
+
+    def _problems(self) -> Iterator[str]:
+        if self.ttft_s is None and self.tpot_s is None and self.latency_s is None:
+            yield "ttft_s, tpot_s or latency_s: at least one is required"
+
+
 class Node(Endpoint):
     """A machine with GPUs, or with CPU cores that serve, and its agent.
 
@@ -126,6 +147,9 @@ class Node(Endpoint):
             keep a site's power budget (always for simulated GPUs); they are given back.
         clock_loop: "miad": the agent lowers SM clocks below the plan's while requests meet the
             SLO; it must be allowed to lock clocks. "off": only plans set clocks.
+        steer_clocks: Servers that others run on a node without control, whose GPUs' clocks the
+            agent may lower while their metrics keep these objectives (docs/beside.md); needs
+            allow_clocks, and is bounded by clock_floor.
         clock_floor: Minimum clock of that loop over a GPU's highest. From a half, one doubling
             reaches the top. The loop stays above the clock of the least energy in any case.
         orphan_timeout_s: Time without an agent after which workers end themselves, s.
@@ -155,6 +179,7 @@ class Node(Endpoint):
     allow_clocks: bool = False
     allow_power_limits: bool = False
     clock_loop: Annotated[Literal["off", "miad"], BeforeValidator(_yaml_off)] = "off"
+    steer_clocks: Annotated[tuple[SteeredServer, ...], Field(max_length=64)] = ()
     clock_floor: ClockRatio = 0.5
     orphan_timeout_s: Positive = 60.0
     leave_timeout_s: NonNegative = 30.0
@@ -178,7 +203,8 @@ class Node(Endpoint):
     @property
     def may_hold_clocks(self) -> bool:
         """True if the agent may lock SM clocks."""
-        return self.controlled and (self.simulated is not None or self.allow_clocks)
+        rights = self.controlled or bool(self.steer_clocks)
+        return rights and (self.simulated is not None or self.allow_clocks)
 
     @property
     def may_limit_power(self) -> bool:
@@ -197,6 +223,16 @@ class Node(Endpoint):
             yield "observe: the node offers cores, and processes are observed on GPUs"
         if self.observe and self.maker == "amd":
             yield "observe: processes are observed on GPUs of NVIDIA"
+        if self.steer_clocks:
+            if self.controlled:
+                yield "steer_clocks: needs control: false; clock_loop is for the agent's workers"
+            elif not self.observed:
+                yield "steer_clocks: needs observe: true, on GPUs of NVIDIA"
+            elif not self.may_hold_clocks:
+                yield "steer_clocks: needs allow_clocks: true"
+            models = [each.model for each in self.steer_clocks]
+            twice = sorted({each for each in models if models.count(each) > 1})
+            yield from (f"steer_clocks: {each} is named twice" for each in twice)
         if self.clock_loop != "off" and not self.may_hold_clocks:
             yield (
                 f"clock_loop: {self.clock_loop!r} locks clocks, which on real GPUs needs control "

@@ -77,7 +77,7 @@ class Reconnector:
             begun = self._failover.begun.value if self._failover else 0
             reason = message = "the stream ended"
             try:
-                await session()
+                await _apart(session)
             except* self._errors as group:
                 reason, message = _described(group)
             raise_if_cancelled()
@@ -113,12 +113,35 @@ class Reconnector:
 def raise_if_cancelled() -> None:
     """Raise CancelledError where the current task is being cancelled.
 
+    Call it in a task that runs no TaskGroup itself (see `_apart`).
+
     A TaskGroup that is cancelled while one of its tasks fails raises that task's error only, and
     `asyncio.wait_for` before Python 3.12 may return instead.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+async def _apart(session: Callable[[], Awaitable[None]]) -> None:
+    """Run a session in a task of its own, which ends with it.
+
+    A TaskGroup of Python 3.11 whose block has ended, and one of whose tasks fails then, leaves its
+    task marked as being cancelled. Were that the reconnector's own, it would end without
+    an error: so the mark, and a session that cancels itself, end with the session.
+    """
+
+    async def run() -> None:
+        await session()
+
+    task = asyncio.create_task(run(), name="reconnect.session")
+    try:
+        await task
+    except asyncio.CancelledError:
+        if task.done() and not task.cancelled():
+            task.exception()  # it failed as its reconnector was cancelled
+        raise_if_cancelled()
+        raise ConnectionLost("the session was cancelled") from None
 
 
 def _described(error: BaseException) -> tuple[str, str]:

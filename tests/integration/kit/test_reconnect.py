@@ -23,6 +23,13 @@ class Clock(VirtualClock):
         self._elapsed_s += delay_s
 
 
+async def _fails() -> None:
+    """Fail after the block that started it has ended."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    raise ConnectionLost("reset")
+
+
 class Script:
     """Sessions that end as it is written."""
 
@@ -32,13 +39,20 @@ class Script:
         self._link = Reconnector("peer", clock, backoff=Backoff(1.0, 8.0), **options)  # type: ignore[arg-type]
 
     async def run(self) -> None:
+        self._task = asyncio.ensure_future(self._link.run(self._session))
         with pytest.raises(asyncio.CancelledError):
-            await self._link.run(self._session)
+            await self._task
 
     async def _session(self) -> None:
         match next(self._steps, "stop"):
             case "stop":
+                self._task.cancel()
+                await asyncio.Event().wait()
+            case "cancels itself":
                 raise asyncio.CancelledError
+            case "task fails after the block":
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(_fails())
             case "refused":
                 raise ConnectionLost("refused")
             case "short":
@@ -102,3 +116,11 @@ async def test_a_cancel_during_a_session_that_fails_is_not_lost() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("end", ["task fails after the block", "cancels itself"])
+async def test_only_its_own_cancellation_ends_it(end: str) -> None:
+    """Python 3.11 marks a task as cancelled whose TaskGroup failed once its block had ended."""
+    clock = Clock()
+    await Script(clock, [end, end, "short", end]).run()
+    assert_within(clock.waits_s, 1, 2, 1, 2)

@@ -53,13 +53,21 @@ class ServerAccount:
     peak_recorded: float = 0.0
     _last: tuple[float, ServerFigures, float | None] | None = None
 
-    def add(self, now_s: float, seen: ServerFigures, active_j: float | None = None) -> None:
+    def add(
+        self,
+        now_s: float,
+        seen: ServerFigures,
+        active_j: float | None = None,
+        *,
+        learn: bool = True,
+    ) -> None:
         """Count what came since the last page; a page of no later time is left out.
 
         Args:
             now_s: Monotonic time of the page, s.
             seen: Its figures.
             active_j: Active energy of its workload so far, where it alone has drawn it, J.
+            learn: Its steps are those of the highest clock, and are learnt.
         """
         before, self._last = self._last, (now_s, seen, active_j)
         if before is None:
@@ -73,7 +81,7 @@ class ServerAccount:
         self._count(length_s, last, seen)
         self._occupied(length_s, seen)
         used_j = None if active_j is None or last_j is None else active_j - last_j
-        if (window := window_of(length_s, last, seen, used_j)) is not None:
+        if learn and (window := window_of(length_s, last, seen, used_j)) is not None:
             self.steps.add(window)
         for name in _TIMES:
             now, then = getattr(seen, name), getattr(last, name)
