@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import aiohttp
 
 from inference import grpc_service_pb2 as pb
 from services.kit.clock import Clock
+from services.kit.owned_tasks import OwnedTasks
 from services.kit.telemetry import logs
 from services.router.core.model import Instance, Request
 from services.router.core.worker_port import Hello, Result
@@ -63,7 +63,7 @@ class Pick:
         )
 
 
-class ServerPorts:
+class ServerPorts(OwnedTasks):
     """The ports of all servers; enter it to open any, leave it to end them all.
 
     Attributes:
@@ -71,29 +71,15 @@ class ServerPorts:
     """
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__()
         self.picks: dict[str, Pick] = {}
         self._clock = clock
-        self._tasks = asyncio.TaskGroup()
         self._open: dict[str, ServerPort] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for port in tuple(self._open.values()):
-            port.close()
-        try:
-            await self._tasks.__aexit__(kind, error, traceback)
-        finally:
-            if self._session is not None:
-                await self._session.close()
+    async def _ended(self) -> None:
+        if self._session is not None:
+            await self._session.close()
 
     def connect(self, instance: Instance, listener: DecisionExecutor) -> ServerPort:
         """Return the port of a server, and begin to look at it."""
@@ -103,7 +89,7 @@ class ServerPorts:
                 connector=connector, timeout=_TIMEOUT, trust_env=False
             )
         port = ServerPort(instance, listener, self.picks, self._session, self._clock)
-        port.task = self._tasks.create_task(port.run(), name=f"router.server[{instance.endpoint}]")
+        port.task = self.start(port.run(), f"router.server[{instance.endpoint}]")
         self._open[instance.endpoint] = port
         port.task.add_done_callback(lambda _: self._forget(port))
         return port

@@ -6,8 +6,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -16,6 +15,7 @@ from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.kit.clock import Clock
 from services.kit.config import ExpectedServer, Tls
 from services.kit.h2 import ClientStream, OnMessage, open_stream
+from services.kit.owned_tasks import OwnedTasks
 from services.kit.request_cost import Cost, Usage
 from services.kit.rpc.certificates import client_context, server_name
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector, raise_if_cancelled
@@ -82,37 +82,18 @@ def links(
     return opened
 
 
-class WorkerStreams:
+class WorkerStreams(OwnedTasks):
     """All streams; enter it to open any, leave it to end them all."""
 
     def __init__(self, open_link: OpenLink, clock: Clock) -> None:
+        super().__init__()
         self._open_link = open_link
         self._clock = clock
-        self._tasks = asyncio.TaskGroup()
-        self._streams: dict[WorkerStream, None] = {}  # in order: a history repeats
-
-    async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for stream in tuple(self._streams):
-            stream.close()
-        await self._tasks.__aexit__(kind, error, traceback)
 
     def connect(self, instance: Instance, listener: DecisionExecutor) -> WorkerStream:
         """Return a stream to a worker and begin to open it."""
         stream = WorkerStream(instance, listener, self._open_link, self._clock)
-        stream.task = self._tasks.create_task(
-            stream.run(), name=f"router.worker[{instance.endpoint}]"
-        )
-        self._streams[stream] = None
-        stream.task.add_done_callback(lambda _: self._streams.pop(stream, None))
+        stream.task = self.start(stream.run(), f"router.worker[{instance.endpoint}]")
         return stream
 
 

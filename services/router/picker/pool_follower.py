@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from services.kit.clock import Clock
 from services.kit.config import Deployment, OpenAiRuntime, ServerPool
 from services.kit.kubernetes import Cluster
+from services.kit.owned_tasks import OwnedTasks
 from services.router.adapters import kubernetes
 from services.router.core.server_pools import ServerPools
 
@@ -23,7 +23,7 @@ class _Source(NamedTuple):
     own: tuple[str, ...]
 
 
-class PoolFollower:
+class PoolFollower(OwnedTasks):
     """Keeps the addresses of the pools; enter it to begin, leave it to end.
 
     Args:
@@ -42,32 +42,22 @@ class PoolFollower:
         found: Callable[[str, str, tuple[str, ...]], None],
         clock: Clock,
     ) -> None:
+        super().__init__()
         self.changed = asyncio.Event()
         self.entered = False
         self._pools, self._found, self._clock = pools, found, clock
-        self._stack, self._tasks = AsyncExitStack(), asyncio.TaskGroup()
+        self._stack = AsyncExitStack()
         self._cluster: Cluster | None = None
         self._sources: dict[tuple[str, str], _Source] = {}
         self._following: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
-        await self._stack.__aenter__()
-        await self._tasks.__aenter__()
+        await super().__aenter__()
         self.entered = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for task in self._following.values():
-            task.cancel()
-        try:
-            await self._tasks.__aexit__(kind, error, traceback)
-        finally:
-            await self._stack.aclose()
+    async def _ended(self) -> None:
+        await self._stack.aclose()
 
     async def use(self, deployment: Deployment) -> None:
         """Find and follow the servers of a deployment's pools; those that stay are not disturbed.
@@ -106,8 +96,7 @@ class PoolFollower:
             return
         where = f"models.{model}.servers.{name}"
         work = kubernetes.follow(self._cluster, source.pool, take, where, self._clock)
-        task = self._tasks.create_task(work, name=f"router.servers[{model}/{name}]")
-        self._following[model, name] = task
+        self._following[model, name] = self.start(work, f"router.servers[{model}/{name}]")
 
     def _take(self, model: str, name: str, addresses: tuple[str, ...]) -> None:
         self._found(model, name, addresses)
