@@ -118,7 +118,8 @@ async def test_who_waits_before_the_next_attempt_makes_it_once_a_server_begins_t
             tries.append(clock.waits)
             found = await CarbonServiceStub(channel).ListZones(carbon_pb2.ListZonesRequest())
             assert list(found.zones) == ["b"]
-            raise asyncio.CancelledError
+            trying.cancel()
+            await asyncio.Event().wait()
 
         trying = asyncio.create_task(Reconnector("b", clock, channel=channel).run(session))
         await clock.waiting.wait()
