@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import typer
@@ -102,7 +103,8 @@ async def _say(config: Path, done: str, *, reloaded: bool) -> None:
     then = (
         "the suite that runs here takes it over; `cinquefoil status` shows when it has"
         if reloaded
-        else "no `cinquefoil up` with this file's logs runs here: send SIGHUP to the services"
+        else f"`cinquefoil up --config {quote(str(config))}` serves it; services that run "
+        "elsewhere take it over at SIGHUP"
     )
     typer.echo(f"{done}; {then}")
     async with connected(load(config)) as clients:
