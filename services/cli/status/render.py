@@ -173,7 +173,10 @@ def _model(model: Row) -> tuple[str, ...]:
 
 
 def _serving(status: Row) -> Iterator[RenderableType]:
-    """Yield the variants that serve, and a line for each model of which none does."""
+    """Yield the variants that serve, and a line for each model of which none does.
+
+    A condition of the model itself stands among the others, and says it.
+    """
     rows = [
         (
             f"{model.model}/{each.variant}",
@@ -186,9 +189,9 @@ def _serving(status: Row) -> Iterator[RenderableType]:
     if rows:
         yield table("Serving", "variant", ">share", ">workers\nconnected", rows=rows)
     yield from (Text(_waiting(model)) for model in status.models if model.waiting)
-    view = _view(status)
+    view, explained = _view(status), {each.subject for each in status.conditions}
     for model in status.models:
-        if not model.variants:
+        if not model.variants and f"model/{model.model}" not in explained:
             why = view.why_unserved(model.model)
             yield Text(f"{model.model} is not served: {why}", style="yellow")
     if not any(model.answered for model in status.models):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.config import Objective
 from services.kit.mig import GPUS_TOGETHER, WHOLE
+from services.kit.plurals import counted
 from services.kit.profiles.core.language import TokenProfile
 from services.planner.core.model import (
     GpuType,
@@ -125,7 +126,10 @@ def _enough_gpus(variant: Variant, types: Mapping[GpuType, int], batch_sizes: Se
 
 
 def _nowhere(types: Iterable[str]) -> str:
-    return f"no variant was profiled on {_listed(types)}, or none fits there"
+    return (
+        f"no variant was profiled on {_listed(types)}, or none fits there; `cinquefoil gpuagent "
+        "profile` measures them there, profile: {kind: analytic, gmacs_per_item: G} estimates"
+    )
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -180,6 +184,10 @@ def _has_nodes(problem: Problem, kind: SegmentKind) -> bool:
 
 
 def _counted(problem: Problem) -> str:
+    """Return what there is, of machines without a GPU their cores."""
+    types = [gpu.pool.type for gpu in problem.gpus]
+    if types and all(each.name.startswith("cpu-") for each in types):
+        return f"{counted(sum(each.geometry.memory_slices for each in types), 'core')} are"
     return "1 GPU is" if len(problem.gpus) == 1 else f"{len(problem.gpus)} GPUs are"
 
 
