@@ -214,7 +214,6 @@ PAGES = {"x": [written(*TEXTS[n : n + 3], width=224, height=160) for n in range(
             {"ocr-detection": 1, "ocr-detection-int8": 0.1},
         ),
         ("layout", "iou", BOXES, ("int8",), {"layout": 0.9, "layout-int8": 0.8}),
-        ("layout", "iou", LAYOUTS, ("int8",), {"layout": 1, "layout-int8": 0.8}),
         (
             "minilm",
             "embedding-cosine",

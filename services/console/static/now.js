@@ -81,7 +81,7 @@ function tiles(status, days, history) {
   const away = (service) => silent(status, service) && unanswered(service);
   return [
     tile("Saved today", some(days.today) ? saved(days.today).replace(/ \(.*/, "") : "–",
-      (!some(days.today) && away("planner")) || [some(days.today) ? `${percent(days.today.saved_ratio)} less than BASE, idle GPUs included.` : ["No request was answered today. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."],
+      (!some(days.today) && away("planner")) || [some(days.today) ? Math.abs(days.today.saved_ratio) < 0.005 ? ["As much as BASE emits: ", h("code", {}, "cinquefoil plan explain"), " says what else there is."] : `${percent(days.today.saved_ratio)} less than BASE, idle GPUs included.` : ["No request was answered today. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."],
         " ", some(days.yesterday) ? `Yesterday: ${saved(days.yesterday)}.` : "Yesterday: nothing was served."]),
     tile("Objectives kept", answered.length ? `${kept.length} of ${answered.length}` : "–",
       nearest ? `${share(nearest) > 1 ? "Furthest above its objective" : "Nearest its objective"}: ${nearest.model}, p95 ${ms(nearest.p95_s)} of ${ms(nearest.slo_latency_s)} (${percent(share(nearest))}).` : away("router") || ["No request was answered yet. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."], kept.length < answered.length ? "bad" : ""),
@@ -112,7 +112,7 @@ function modelCard(model, row, palette, status) {
       row?.requests > 0 && fact("Energy of a request", energy(row.energy_j / row.requests)),
       row ? fact("Emitted in 24 h", carbon(row.carbon_gco2e)) : null,
       row?.cost_eur ? fact("Cost in 24 h", `${row.cost_eur.toPrecision(3)} EUR`) : null,
-      row?.requests > 0 ? fact("Saved in 24 h", saved(row).replace(/ \(.*/, "")) : null));
+      row?.requests > 0 && known(row.saved_ratio) ? fact("Saved in 24 h", saved(row).replace(/ \(.*/, "")) : null));
 }
 
 // {forecast}: as of the history, whose times are those of clocks, also where the grid is replayed.

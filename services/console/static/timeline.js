@@ -189,7 +189,7 @@ export class Timeline extends Component {
         ticks(from, to, width).filter((each) => x(each) - left > LEFT + 16 && x(each) - left < width - 16).map((each) => h("span", { style: { left: `${x(each) - left}px` } }, clock(each))))),
       at !== null && h("div", { class: "cursor", style: { left: `${x(at)}px` } }),
       drag && h("div", { class: "selection", style: { left: `${x(Math.min(...drag))}px`, width: `${Math.abs(x(drag[1]) - x(drag[0]))}px` } })),
-      h("p", { class: "key" }, "Drag to zoom, double-click to zoom out. Arrow keys on the axis move the cursor, Page Up and Page Down go from plan to plan, Enter opens the plan. A dash is a time without a planner or without reports: ", h("code", {}, "cinquefoil status"), " says who answers now."),
+      h("p", { class: "key" }, "Drag to zoom, double-click to zoom out. Arrow keys on the axis move the cursor, Page Up and Page Down go from plan to plan, Enter opens the plan. A dash is a time without a planner, reports or requests: ", h("code", {}, "cinquefoil status"), " says who answers now."),
       h(Folded, { id: "figures", summary: "Figures as a table", view: () => figures(panels, from, to, now) }));
   }
 }

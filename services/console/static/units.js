@@ -6,9 +6,10 @@ const scaled = (value, units) => {
   return Math.abs(value / factor) < 0.01 ? `< 0.01 ${unit}` : `${Math.abs(value / factor) >= 1e3 ? (value / factor).toFixed(0) : (value / factor).toPrecision(3)} ${unit}`;
 };
 
-export const fixed = (value, digits, unit = "") => (known(value) ? `${Number(value).toFixed(digits)}${unit}` : NONE);
+const unsigned = (text) => text.replace(/^-(?=0(\.0*)?$)/, ""); // a zero
+export const fixed = (value, digits, unit = "") => (known(value) ? `${unsigned(Number(value).toFixed(digits))}${unit}` : NONE);
 export const ms = (seconds) => (known(seconds) ? `${(seconds * 1e3).toFixed(0)} ms` : NONE);
-export const percent = (ratio, digits = 0) => (known(ratio) ? `${(ratio * 100).toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "")} %` : NONE);
+export const percent = (ratio, digits = 0) => (known(ratio) ? `${unsigned((ratio * 100).toFixed(digits))} %` : NONE);
 export const counted = (count, noun) => `${count} ${noun}${Number(count) === 1 ? "" : "s"}`;
 export const ENERGY = [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]];
 export const CARBON = [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"], [1e-6, "µgCO₂e"]];
@@ -17,6 +18,7 @@ export const carbon = (grams) => (known(grams) ? Number(grams) === 0 ? "0 gCO₂
 // A quantity and the half-width of its interval, in one unit and to the same digit.
 const within = (value, half, units) => {
   const larger = Math.max(Math.abs(value), Math.abs(half));
+  if (!larger) return `0 ${units.find(([factor]) => factor === 1)[1]}`;
   const [factor, unit] = units.find(([each]) => larger >= each) ?? units.at(-1);
   const digits = Math.min(Math.max(2 - Math.floor(Math.log10(larger / factor || 1)), 0), 3);
   const least = 10 ** -digits;

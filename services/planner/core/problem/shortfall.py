@@ -126,10 +126,7 @@ def _enough_gpus(variant: Variant, types: Mapping[GpuType, int], batch_sizes: Se
 
 
 def _nowhere(types: Iterable[str]) -> str:
-    return (
-        f"no variant was profiled on {_listed(types)}, or none fits there; `cinquefoil gpuagent "
-        "profile` measures them there, profile: {kind: analytic, gmacs_per_item: G} estimates"
-    )
+    return f"no variant was profiled on {_listed(types)}, or none fits there"
 
 
 def _listed(names: Iterable[str]) -> str:
