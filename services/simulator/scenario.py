@@ -142,7 +142,7 @@ class Policy(Section):
     Attributes:
         name: Name in reports; empty: the strategy's name.
         strategy: Name of the strategy.
-        carbon_weight: CLOVER's lambda.
+        carbon_weight: CLOVER's lambda; it takes the place of a mean accuracy, and of costs.
         accuracy_floor: Least mean accuracy of a model, relative to its best variant.
         discipline: Queue discipline of the router.
         instance_choice: Instance choice of the router.
@@ -170,7 +170,11 @@ class Policy(Section):
     def applied(self, deployment: Deployment) -> Deployment:
         """Return the deployment under this policy."""
         planner = deployment.planner
-        aims = self.model_dump(include={"carbon_weight", "accuracy_floor"}, exclude_none=True)
+        aims: dict[str, Any] = self.model_dump(
+            include={"carbon_weight", "accuracy_floor"}, exclude_none=True
+        )
+        if self.carbon_weight is not None:
+            aims |= {"accuracy_mean": None, "kind": "clover"}
         objective = planner.objective.model_copy(update=aims)
         update: dict[str, Any] = {"strategy": self.strategy, "objective": objective}
         if self.horizon_s is not None:

@@ -116,6 +116,20 @@ def test_a_policy_changes_only_what_it_says(scenario: ScenarioOf) -> None:
     assert after.models == before.models
 
 
+def test_a_weight_takes_the_place_of_a_mean_accuracy(scenario: ScenarioOf) -> None:
+    """As an operator's order does live: beside a mean a weight would be without effect."""
+    mean = {"accuracy_mean": {"at_least": 0.98}, "accuracy_floor": 0.9}
+    setting = scenario(
+        policies=[{"name": "p", "strategy": "exact", "carbon_weight": 0.3}, "exact"],
+        deployment={"planner": {"objective": mean}},
+    )
+    weighed, kept = (each.applied(setting.deployment) for each in setting.scenario.policies)
+
+    assert weighed.planner.objective.accuracy_mean is None
+    assert weighed.planner.objective.accuracy_floor == 0.9
+    assert kept.planner.objective == setting.deployment.planner.objective
+
+
 def test_policies_are_chosen_by_their_name_or_by_strategy(scenario: ScenarioOf) -> None:
     setting = scenario(
         policies=["base", {"name": "green", "strategy": "exact", "carbon_weight": 1}]

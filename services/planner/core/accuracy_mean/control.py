@@ -1,11 +1,11 @@
 """Keeps a mean accuracy over a period with the least carbon, by a price of accuracy.
 
     hours seen, frontier -> the price with which the hours seen would have had the wanted mean
-    wanted mean = promised mean + what is lacking / answers in which it is made up for
+    wanted mean = promised mean + lack or surplus beyond the tolerance / answers still to come
 
-At a given price each moment is decided by its own intensity: no forecast is needed. A lack that the
-tolerance bears is made up for slowly, as if the period began now, which costs least; what is beyond
-it, before the period ends.
+At a given price each moment is decided by its own intensity: no forecast is needed. The price is
+the geometric mean of those of several windows: short ones follow the weather, which keeps the mean
+with few corrections; long ones do not, which saves most while it holds by itself.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ from services.planner.core.accuracy_mean.frontier import (
 from services.planner.core.accuracy_mean.ledger import AccuracyLedger, GridHour, Values
 from services.planner.core.model import Period
 
-_STEPS: Final = 28
+_STEPS: Final = 112
 """Prices per period."""
 
-_END: Final = 14
-"""In the last of this many parts of a period, prices are found eight times as often."""
+_END: Final = 7
+"""In the last of this many parts of a period, prices are found six times as often."""
+
+_FEW: Final = 28
+"""Part of a period up to which the hours seen are few."""
+
+_WINDOWS: Final = (28, 8, 2, 1)
+"""Parts of the hours remembered that prices are found from: 2, 7, 28 and 56 days of 56."""
 
 _DAY_H: Final = 24
-"""Last hours that say which load the rest of a period has at least."""
+"""Last hours that say which load the rest of a period has at least; half of the least window."""
 
-_TOLERANCE: Final = 5e-4
+_TOLERANCE: Final = 8.5e-4
 """Lack or surplus of a period's mean that may be left at its end."""
-
-_MARGIN: Final = 2e-4
-"""Aimed at beyond the promise, so that what is left at the end is rarely a lack."""
 
 _SAME_LOAD: Final = 1.25
 """Ratio of loads up to which one frontier stands for both."""
@@ -53,7 +56,7 @@ _SAME_GRID: Final = 0.1
 _BEYOND: Final = 1.1
 """Factor beyond the prices at which plans change: a price further out says no more."""
 
-_PRECISION: Final = 1e-4
+_PRECISION: Final = 1e-3
 """Relative precision of a price."""
 
 
@@ -141,7 +144,7 @@ class AccuracyControl:
         if self.promise is None or self.frontier is None:
             return {}
         hour, left_h = self.ledger.hour(now_s), self.ledger.left_h(now_s)
-        steps = _STEPS if left_h > self.ledger.over_h / _END else 8 * _STEPS
+        steps = _STEPS if left_h > self.ledger.over_h / _END else 6 * _STEPS
         step = hour // max(self.ledger.over_h // steps, 1)
         if self._found != (steps, step):
             self._found = steps, step
@@ -155,24 +158,26 @@ class AccuracyControl:
         if self.frontier is None:
             return {}
         hours = self.hours(now_s, forecast)
+        memory_h = self.ledger.memory_h
+        windows_h = {max(memory_h // part, 2 * _DAY_H) for part in _WINDOWS}
+        windows = [hours[-length_h:] for length_h in sorted(windows_h)]
         return {
-            name: price_gco2e(self.frontier, name, self.wanted(name, at_least, now_s), hours)
+            name: _price_gco2e(self.frontier, name, self.wanted(name, at_least, now_s), windows)
             for name in self.frontier.unit_gco2e
         }
 
     def wanted(self, model: str, at_least: float, now_s: float) -> float:
         """Return the mean accuracy that a model's next answers must have for the period's."""
-        goal, hours = min(at_least + _MARGIN, 1.0), self.ledger.lately(now_s)
+        hours = self.ledger.lately(now_s)
         answered, accuracy = _sums(model, self.ledger.of_period(now_s))
         rates = [_sums(model, part)[0] / len(part) for part in (hours, hours[-_DAY_H:]) if part]
         per_hour = min(filter(None, rates), default=0.0)  # the load may have fallen since
         if not per_hour:
-            return goal
-        left_h, over_h = self.ledger.left_h(now_s), self.ledger.over_h
-        lacking = goal * answered - accuracy
-        bearable = _TOLERANCE * (answered + per_hour * left_h)
-        later = min(max(lacking, -bearable), bearable)
-        return goal + (lacking - later) / (per_hour * left_h) + later / (per_hour * over_h)
+            return at_least
+        coming = per_hour * self.ledger.left_h(now_s)
+        lacking = at_least * answered - accuracy
+        bearable = _TOLERANCE * (answered + coming)
+        return at_least + (lacking - min(max(lacking, -bearable), bearable)) / coming
 
     def so_far(self, now_s: float) -> dict[str, float]:
         """Return the mean accuracy of the period's answers so far, by model; hourly."""
@@ -192,7 +197,7 @@ class AccuracyControl:
     def hours(self, now_s: float, forecast: Sequence[Period]) -> list[GridHour]:
         """Return the hours seen; in the first day those of the forecast as well."""
         hours = self.ledger.lately(now_s)
-        if len(hours) >= self.ledger.over_h / _STEPS or not hours:
+        if len(hours) >= self.ledger.over_h / _FEW or not hours:
             return hours
         last = hours[-1]
         coming = (
@@ -214,8 +219,10 @@ def period_h(promise: AccuracyMean | None) -> int:
     return round(over_s / S_PER_H)
 
 
-def price_gco2e(found: Frontier, model: str, wanted: float, hours: Sequence[GridHour]) -> float:
-    """Return the least price with which a model has the wanted mean accuracy over some hours.
+def _price_gco2e(
+    found: Frontier, model: str, wanted: float, windows: Sequence[Sequence[GridHour]]
+) -> float:
+    """Return the mean of the least prices with which a model has a mean accuracy over windows.
 
     Where no price on the frontier reaches it, DEAREST.
 
@@ -223,20 +230,38 @@ def price_gco2e(found: Frontier, model: str, wanted: float, hours: Sequence[Grid
         found: The plans to choose from.
         model: Name of the model.
         wanted: Mean accuracy over its answers, relative to the best variant's.
-        hours: At least one.
+        windows: Hours seen, at least one each; the longest, which has the others, last.
     """
+    hours = windows[-1]
     grid = np.array([grid_ratio(found, each) for each in hours])
-    at = [_nearest(found.levels, each, model, found) for each in hours]
+    at = np.array([_nearest(found.levels, each, model, found) for each in hours])
     weights = np.array([each.answered.get(model, 0.0) for each in hours])
     if not weights.any():
         weights = np.array([each.demand_rps.get(model, 0.0) for each in hours])
     if not weights.any():
         weights = np.ones(len(hours))
-    groups = [
-        (level, grid[chosen], weights[chosen] / weights.sum())
-        for index, level in enumerate(found.levels)
-        if (chosen := np.array(at) == index).any()
-    ]
+    logarithms = []
+    for n in map(len, windows):
+        total, last = weights[-n:].sum(), at[-n:]
+        groups = [
+            (level, grid[-n:][last == index], weights[-n:][last == index] / total)
+            for index, level in enumerate(found.levels)
+            if total > 0 and (last == index).any()
+        ]
+        if groups:
+            logarithms.append(math.log(_price(groups, model, wanted)))
+    return math.exp(sum(logarithms) / len(logarithms)) * found.unit_gco2e[model]
+
+
+def _price(groups: Sequence[tuple[Level, Floats, Floats]], model: str, wanted: float) -> float:
+    """Return the least price with which a model has a mean accuracy over one window, in units.
+
+    Args:
+        groups: Frontier, intensities relative to the usual one, and shares of the answers, of the
+            hours that are alike in load.
+        model: Name of the model.
+        wanted: The mean.
+    """
 
     def mean(price: float) -> float:
         return sum(
@@ -244,16 +269,17 @@ def price_gco2e(found: Frontier, model: str, wanted: float, hours: Sequence[Grid
         )
 
     turns = np.concatenate([level.prices for level, *_ in groups] + [np.ones(1)])
-    low = float(turns.min() * grid.min()) / _BEYOND
-    high = float(turns.max() * grid.max()) * _BEYOND
+    ratios = np.concatenate([each for _, each, _ in groups])
+    low = float(turns.min() * ratios.min()) / _BEYOND
+    high = float(turns.max() * ratios.max()) * _BEYOND
     if mean(low) >= wanted:
-        return low * found.unit_gco2e[model]
+        return low
     if mean(high) < wanted:  # models share GPUs: it may still be had before theirs
-        return DEAREST * found.unit_gco2e[model]
+        return DEAREST
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if mean(middle) >= wanted else (middle, high)
-    return high * found.unit_gco2e[model]
+    return high
 
 
 def _accuracy(level: Level, model: str, prices: Floats) -> Floats:

@@ -17,8 +17,8 @@ from services.kit.units import S_PER_H
 
 Values = Mapping[str, float]
 
-MEMORY_H: Final = 28 * 24
-"""Hours that a price is found from: more would mix seasons, fewer would be a matter of chance."""
+MEMORY_H: Final = 56 * 24
+"""Most hours that a price is found from: more would mix seasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,11 @@ class AccuracyLedger:
         self._accuracy: dict[str, float] = {}
         self._until_s: float | None = None
 
+    @property
+    def memory_h(self) -> int:
+        """Length of what a price is found from: two periods', at most MEMORY_H."""
+        return min(2 * self.over_h, MEMORY_H)
+
     def hour(self, now_s: float) -> int:
         """Return the number of the hour of grid time; `now_s`: Unix time, s."""
         return math.floor(now_s * self._speedup / S_PER_H)
@@ -133,8 +138,8 @@ class AccuracyLedger:
         return list(self.hours.values()) if max(self.hours, default=-1) > self.written else []
 
     def lately(self, now_s: float) -> list[GridHour]:
-        """Return the last hours, at most MEMORY_H and a period's, with the current one."""
-        return self._since(now_s, self.hour(now_s) + 1 - min(self.over_h, MEMORY_H))
+        """Return the last hours, as many as are remembered, with the current one."""
+        return self._since(now_s, self.hour(now_s) + 1 - self.memory_h)
 
     def of_period(self, now_s: float) -> list[GridHour]:
         """Return the hours of the current period so far, with the current one."""
