@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from services.kit.config import AccuracyMean
 from services.kit.grouping import summed
@@ -233,8 +234,7 @@ def _price_gco2e(
         windows: Hours seen, at least one each; the longest, which has the others, last.
     """
     hours = windows[-1]
-    grid = np.array([grid_ratio(found, each) for each in hours])
-    at = np.array([_nearest(found.levels, each, model, found) for each in hours])
+    grid, at = grid_ratios(found, hours), _nearest(found, model, hours)
     weights = np.array([each.answered.get(model, 0.0) for each in hours])
     if not weights.any():
         weights = np.array([each.demand_rps.get(model, 0.0) for each in hours])
@@ -286,21 +286,28 @@ def _accuracy(level: Level, model: str, prices: Floats) -> Floats:
     return level.accuracy[model][np.searchsorted(level.prices, prices, "right")]
 
 
-def grid_ratio(found: Frontier, hour: GridHour) -> float:
-    """Return an hour's intensity relative to the usual one; zones weigh by their power."""
-    usual, now = found.intensity_gco2e_per_kwh, hour.intensity_gco2e_per_kwh
-    weights = found.power_w
+def grid_ratios(found: Frontier, hours: Sequence[GridHour]) -> Floats:
+    """Return intensities relative to the usual one, by hour; zones weigh by their power."""
+    usual, weights = found.intensity_gco2e_per_kwh, found.power_w
     total = sum(weights[zone] * usual[zone] for zone in usual)
-    seen = sum(weights[zone] * now.get(zone, usual[zone]) for zone in usual)
-    return max(seen, 1e-6 * total) / total if total > 0 else 1.0
+    if total <= 0:
+        return np.ones(len(hours))
+    seen = np.zeros(len(hours))
+    for zone, value in usual.items():
+        known = [each.intensity_gco2e_per_kwh.get(zone, value) for each in hours]
+        seen += weights[zone] * np.array(known)
+    return np.maximum(seen / total, 1e-6)
 
 
-def _nearest(levels: Sequence[Level], hour: GridHour, model: str, found: Frontier) -> int:
+def _nearest(found: Frontier, model: str, hours: Sequence[GridHour]) -> NDArray[np.int64]:
+    """Return the numbers of the frontier's levels whose load is nearest, by hour."""
     usual_rps = found.demand_rps.get(model, 0.0)
-    load = hour.demand_rps.get(model, usual_rps) / usual_rps if usual_rps > 0 else 1.0
-    return min(
-        range(len(levels)), key=lambda index: abs(math.log(max(load, 1e-6) / levels[index].load))
-    )
+    loads = np.ones(len(hours))
+    if usual_rps > 0:
+        loads = np.array([each.demand_rps.get(model, usual_rps) for each in hours]) / usual_rps
+    levels = np.log([level.load for level in found.levels])
+    away = np.abs(np.log(np.maximum(loads, 1e-6))[:, None] - levels)
+    return np.asarray(away.argmin(axis=1))
 
 
 def _means(values: Iterable[Values]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from services.planner.core.accuracy_mean.control import grid_ratio
+from services.planner.core.accuracy_mean.control import grid_ratios
 from services.planner.core.accuracy_mean.frontier import CHEAPEST, DEAREST, Floats, Frontier
 from services.planner.core.accuracy_mean.ledger import GridHour
 
