@@ -142,7 +142,7 @@ class SeenHours:
 def _place(known: Frontier, hour: GridHour, loads: Floats) -> tuple[float, int]:
     """Return the ratio of an hour's intensity, and the position of its level of load."""
     level = np.abs(np.log(_load(known, hour)) - loads).argmin()
-    return grid_ratio(known, hour), int(level)
+    return float(grid_ratios(known, [hour])[0]), int(level)
 
 
 def lately(hours: Sequence[GridHour], left_h: float) -> Sequence[GridHour]:
