@@ -13,7 +13,7 @@ from cinquefoil.planner.v1.records import AddedGpus, WhatIf
 from services.kit import config
 from services.kit.config import CarbonBudget, Objective
 from services.kit.config.planning import MAX_BUDGETS, budget_problems
-from services.kit.errors import InvalidArgument
+from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.segment import some_of
 from services.planner.core.decide import Snapshot, check_strategy
 from services.planner.core.energy_prices.course import wrong_price
@@ -174,6 +174,11 @@ def _fleet(
     unknown = gone - {gpu.uuid for gpu in snapshot.gpus}
     if unknown:
         raise _wrong("without_gpus", f"the fleet has no GPU {min(unknown)!r}")
+    if gone and not changes.added_gpus and gone == {gpu.uuid for gpu in snapshot.gpus}:
+        raise FailedPrecondition(
+            "the fleet has no GPU without these: no request would be answered; `cinquefoil plan "
+            "dry-run --add-gpus TYPE:NODE:COUNT` says what others would do"
+        )
     known = {gpu.pool.zone: gpu.pool.eur_per_kwh for gpu in snapshot.gpus}
     eur_per_kwh = {**known, **changes.energy_price_eur_per_kwh}
     for gpu in snapshot.gpus:

@@ -203,7 +203,7 @@ async def test_without_a_gpu_nothing_can_be_decided(standing: Suite) -> None:
         error = await error_of(dry_run(standing, without_gpus=["GPU-1", "GPU-2"]))
 
     assert error.code() is Status.FAILED_PRECONDITION
-    assert "GPU" in (error.details() or "")
+    assert "--add-gpus" in (error.details() or "")
 
 
 async def test_before_any_agent_has_joined_nothing_can_be_decided(
