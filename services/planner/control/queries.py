@@ -213,9 +213,11 @@ class Queries:
             by: Column by which the entries of an hour are summed.
 
         Raises:
-            InvalidArgument: `until` is not after `since`.
+            InvalidArgument: `until` is not after `since`, or there is one region.
             Unavailable: The database is away.
         """
+        if by == "region" and not self._region:
+            raise InvalidArgument.at("by", "this deployment has one region: it has no `regions`")
         now = self._state.clock.now()
         if since is not None and (until or now) <= since:
             raise InvalidArgument.at(

@@ -106,9 +106,10 @@ async def test_hours_by_model_node_and_zone_over_a_restart(tmp_path: Path, grid:
     [
         (pb.ReadAccountRequest(since=Timestamp(seconds=20), until=Timestamp(seconds=20)), "until"),
         (pb.ReadAccountRequest(since=Timestamp(seconds=2**40)), "since"),
+        (pb.ReadAccountRequest(by=pb.ACCOUNT_GROUPING_REGION), "by"),
         (pb.ReadAccountRequest(by=7), "by"),  # type: ignore[arg-type]  # no such grouping
     ],
-    ids=["empty", "far", "grouping"],
+    ids=["empty", "far", "no regions", "grouping"],
 )
 async def test_what_cannot_be_read_is_refused(
     suite: Suite, request_: pb.ReadAccountRequest, field: str
