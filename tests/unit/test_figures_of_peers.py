@@ -299,6 +299,10 @@ PEERS = (
             "cinquefoil.planner.v1.ModelLoad.overloaded_s": "not read",
             "cinquefoil.planner.v1.RegionLink.round_trip_s": "finite: control/regions.py",
             "cinquefoil.planner.v1.RegionLoad.sent": "at most the arrivals: control/regions.py",
+            **{
+                f"cinquefoil.planner.v1.RegionLoad.{name}": "region_wire.moved_from"
+                for name in ("answered", "answered_j", "answered_gco2e", "sent_j", "sent_gco2e")
+            },
             "cinquefoil.planner.v1.RegionLoad.received": "at most the arrivals, too",
             "cinquefoil.planner.v1.RegionLoad.returned": "not read",
             **{
