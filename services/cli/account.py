@@ -16,6 +16,7 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.plan_pb2 import Plan
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
 from services.cli import saving, waiting_account
+from services.cli.carbon_budgets import budget_sentence
 from services.cli.client import Clients, connected
 from services.cli.console.messages import write_csv
 from services.cli.console.output import print_json, table
@@ -324,6 +325,7 @@ async def show_account(
         entries = [entry async for response in responses for entry in response.entries]
         parts = {} if form == "csv" else await _saved_by(clients, request, entries, window)
         waited = [] if form == "csv" else await waiting_account.fetch(clients, window)
+        fleet = await clients.planner.GetFleet(pb.GetFleetRequest(), timeout=_TIMEOUT_S)
     by = "model" if by == "all" else by
     span = f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
     if page is not None:
@@ -343,6 +345,7 @@ async def show_account(
                     "hours": entries,
                     "elsewhere": elsewhere(entries),
                     "waited": waited,
+                    "carbon_budgets": list(fleet.carbon_budgets),
                 }
             )
         case _:
@@ -352,6 +355,8 @@ async def show_account(
                 Console().print(_elsewhere(away))
             if owed := saving.words(parts, found[-1].base_carbon_gco2e):
                 Console().print(f"Saved, of BASE, by: {owed}.")
+            for each in fleet.carbon_budgets:
+                Console().print(budget_sentence(each, fleet.carbon_budget_price_gco2e))
             if waited:
                 Console().print(waiting_account.render(waited))
 

@@ -19,12 +19,12 @@ from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, ListG
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.regions.v1.regions_pb2 import ListRegionsResponse
 from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
+from services.cli.carbon_budgets import budget_sentence
 from services.cli.console.messages import values
 from services.cli.console.names import slice_name
 from services.cli.console.quantities import percent
 from services.cli.grid.show import countdown
 from services.cli.regions.rows import region_rows
-from services.cli.status.budgets import budget_sentence
 from services.kit.conditions import command_of, effect_of
 from services.kit.promises import accuracy_promise
 from services.kit.rpc.condition_messages import conditions_from

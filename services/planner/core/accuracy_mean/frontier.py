@@ -52,7 +52,7 @@ class Level:
         prices: Prices in units, ascending, from which the next plan is the best.
         accuracy: Mean accuracy of each plan, relative to the best variant's, by model.
         emitted_gco2e_per_h: Emissions of each plan, of the whole fleet.
-        model_gco2e_per_h: The same of each model: of its requests, and its share of the rest.
+        model_gco2e_per_h: Emissions of each model's requests, beyond what GPUs draw without work.
     """
 
     load: float
@@ -93,7 +93,7 @@ class _Plan:
         emitted: Emissions, gCO2e/s.
         lost: Worth of its lost accuracy, units/s.
         accuracy: Mean accuracy relative to the best variant's, by model.
-        shares: Share of the emissions by model.
+        shares: Share of the emissions that is of a model's requests, by model.
     """
 
     emitted: float
@@ -168,8 +168,8 @@ def _level(
         priced = [model for model in models if model.name in worth]
         accuracy = {m.name: found.accuracy[m.name] / m.best.accuracy for m in priced}
         lost = sum(100 * unit_gco2e[m.name] * (1 - accuracy[m.name]) * m.demand_rps for m in priced)
-        shares = _shares(configuration)
-        return _Plan(found.carbon_gco2e_per_h / S_PER_H, lost, accuracy, shares)
+        emitted = found.carbon_gco2e_per_h / S_PER_H
+        return _Plan(emitted, lost, accuracy, _shares(configuration, emitted))
 
     plans = _vertices(best, lambda: time.monotonic() < ends_s)
     emitted = np.array([S_PER_H * plan.emitted for plan in plans])
@@ -185,17 +185,13 @@ def _level(
     )
 
 
-def _shares(configuration: Configuration) -> dict[str, float]:
-    """Return each model's share of a configuration's emissions, by those of its requests.
-
-    What GPUs draw without work is shared likewise.
-    """
-    emitted = summed(
+def _shares(configuration: Configuration, emitted: float) -> dict[str, float]:
+    """Return the share of a configuration's emissions that is of each model's requests."""
+    active = summed(
         (kind.model, kind.pool.carbon_gco2e(kind.energy_j) * rps)
         for kind, rps in configuration.load_rps.items()
     )
-    total = sum(emitted.values())
-    return {model: each / total for model, each in emitted.items()} if total else {}
+    return {model: each / emitted for model, each in active.items()} if emitted else {}
 
 
 def _vertices(best: Callable[[float], _Plan], may_search: Callable[[], bool]) -> list[_Plan]:

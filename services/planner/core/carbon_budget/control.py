@@ -235,7 +235,7 @@ class CarbonBudgetControl:
             return None
         left_h = course.left_h(now)
         seen = SeenHours.of(known, lately(hours, left_h))
-        rate = seen.rate_gco2e_per_h(DEAREST, course.budget.models, self._prices)
+        rate = _rate(seen, course.budget, self._prices)
         return course.spent_gco2e + left_h * rate * self._factor(n)
 
     def _find(self, known: Frontier, hours: Sequence[GridHour], now: datetime) -> None:
@@ -296,7 +296,7 @@ class CarbonBudgetControl:
             gone = self.spent_gco2e[n] - known_gco2e[n] if n < len(known_gco2e) else 0.0
             if gone <= 0:  # another period
                 continue
-            rate = passed.rate_gco2e_per_h(DEAREST, budget.models, at_prices)
+            rate = _rate(passed, budget, at_prices)
             expected = length_h * rate * self.part(budget)
             if expected > 0:
                 weight = min(length_h / _DAY_H, 1.0)
@@ -309,6 +309,12 @@ class CarbonBudgetControl:
         if course.used_up and course.budget.at_end == "exceed":
             return course.total_gco2e / ((course.end - course.start).total_seconds() / S_PER_H)
         return course.wanted_gco2e_per_h(now)
+
+
+def _rate(seen: SeenHours, budget: CarbonBudget, prices: Mapping[str, float]) -> float:
+    """Return the mean emissions of a budget's models at these prices, gCO2e/h."""
+    highest = max(prices.values(), default=DEAREST)
+    return seen.rate_gco2e_per_h(highest, budget.models, prices)
 
 
 def _scope(budget: CarbonBudget) -> object:

@@ -73,8 +73,7 @@ class SeenHours:
 
         Args:
             at_price: The price.
-            models: Models whose emissions count, with their share of idle power; none: all of the
-                fleet's.
+            models: Models whose requests' emissions count; none: all of the fleet's.
             caps: Highest price by model, as other budgets have it.
         """
         if models:
