@@ -660,6 +660,7 @@ def test_the_port_of_tokens_is_the_front_s_or_where_there_is_none_the_clients() 
         ({"routr": {}}, "routr"),
         ({"router": {"replicas": 0}}, "/router/replicas"),
         ({"agent": {"access": "all"}}, "/agent/access"),
+        ({"agent": {"observe": True}}, "agent.observe: needs agent.access read, claim or mig"),
         ({"config": {"noodles": {}}}, "noodles"),
         ({"config": {"nodes": {"Rack_7": {"zone": "DE"}}}}, "Rack_7"),
         ({"config": {"access": {}}}, "say so in config: {access: {insecure: true}}"),
@@ -777,6 +778,30 @@ def test_folders_of_the_machine_are_given_to_the_agent_s_user() -> None:
     assert first["command"][:2] == ["chown", f"{spec['securityContext']['runAsUser']}:10001"]
     assert {each["name"] for each in first["volumeMounts"]} == hosted == {"models", "state"}
     assert {each["mountPath"] for each in first["volumeMounts"]} == {*first["command"][2:]}
+
+
+def test_an_agent_that_observes_sees_processes_and_pods_of_its_machine_and_has_no_capability() -> (
+    None
+):
+    """Only its own pod: and none without GPUs."""
+    values = copy.deepcopy(CASES["join-values.yaml"])
+    values["agent"] |= {"observe": True, "access": "read"}
+    del values["config"]["join"]["cpu"]
+    for component, _, spec in pods(rendered(values)):
+        observes = component == "agent"
+        assert spec.get("hostPID", False) is observes
+        found = {
+            each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each
+        }
+        assert (found.get("pod-resources") == "/var/lib/kubelet/pod-resources") is observes
+        if observes:
+            context = spec["containers"][0]["securityContext"]
+            assert spec["securityContext"]["runAsUser"] == 0
+            assert (context["capabilities"], context["allowPrivilegeEscalation"]) == (
+                {"drop": ["ALL"]}, False,
+            )  # fmt: skip
+            mounts = {m["name"]: m for m in spec["containers"][0]["volumeMounts"]}
+            assert mounts["pod-resources"]["readOnly"] is True
 
 
 def test_a_deployment_must_be_given() -> None:

@@ -4,6 +4,7 @@
 {{- $agent := $root.Values.agent -}}
 {{- $mig := eq $agent.access "mig" -}}
 {{- $gpus := ne $agent.access "none" -}}
+{{- if and $agent.observe (not $gpus) }}{{ fail "agent.observe: needs agent.access read, claim or mig: there are no GPUs to observe" }}{{ end -}}
 {{- $folder := "/var/lib/cinquefoil/pki/{service}" -}}
 {{- $env := list -}}
 {{- if eq $agent.access "claim" }}
@@ -33,7 +34,7 @@
   {{- $identities = dict (printf "agent-%s" .) (printf "agent/%s" .) (printf "worker-%s" .) (printf "worker/%s" .) }}
 {{- end }}
 {{- $of := dict "root" $root "component" "agent" "port" 8463 "node" (.node | default "joined") "identities" $identities
-  "root_user" $mig "env" (ternary "" (toYaml $env) (empty $env)) "claim" (eq $agent.access "claim")
+  "root_user" $mig "host_root" $agent.observe "env" (ternary "" (toYaml $env) (empty $env)) "claim" (eq $agent.access "claim")
   "image" ($agent.image | default (ternary "gpuagent-cuda" "gpuagent-cpu" $gpus))
   "nodeSelector" (get $agent.nodeSelectors (.node | default "")) -}}
 {{- $label := ternary "" $agent.zoneLabel (not (empty .node)) -}}
@@ -42,6 +43,9 @@ metadata:
   {{- include "cinquefoil.podMetadata" $of | nindent 2 }}
 spec:
   {{- include "cinquefoil.pod" $of | nindent 2 }}
+  {{- if $agent.observe }}
+  hostPID: true  # the driver knows processes by the machine's numbers
+  {{- end }}
   # Leaving, then 10 s to drain, before the kubelet kills.
   terminationGracePeriodSeconds: {{ max 60 (add 20 (ceil (get (.settings | default dict) "leave_timeout_s" | default 30))) }}
   {{- with $agent.runtimeClassName }}
@@ -58,7 +62,7 @@ spec:
   {{- $folders := list -}}
   {{- if and .hostPath (or .trainDemo .fetch) }}{{ $folders = append $folders "/var/lib/cinquefoil/models" }}{{ end }}
   {{- if $agent.stateHostPath }}{{ $folders = append $folders "/var/lib/cinquefoil/state" }}{{ end }}
-  {{- if $mig }}{{ $folders = list }}{{ end }}
+  {{- if or $mig $agent.observe }}{{ $folders = list }}{{ end }}
   {{- if or .trainDemo .fetch .initContainers $label $folders }}
   initContainers:
     {{- if $folders }}
@@ -116,10 +120,16 @@ spec:
       {{- include "cinquefoil.container" $of | nindent 6 }}
       {{- include "cinquefoil.service" $of | nindent 6 }}
         - {name: models, mountPath: /var/lib/cinquefoil/models, readOnly: true}
+        {{- if $agent.observe }}
+        - {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources, readOnly: true}
+        {{- end }}
         {{- if $label }}
         - {name: zone, mountPath: /run/cinquefoil, readOnly: true}
         {{- end }}
   volumes:
+    {{- if $agent.observe }}
+    - {name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources, type: Directory}}
+    {{- end }}
     {{- if $label }}
     - {name: zone, emptyDir: {sizeLimit: 1Mi}}
     - name: account  # of the first container only: the agent and its workers see no token

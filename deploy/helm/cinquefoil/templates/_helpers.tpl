@@ -243,7 +243,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
-  {{- if .root_user }}
+  {{- if or .root_user .host_root }}
   runAsUser: 0
   {{- else }}
   runAsNonRoot: true
