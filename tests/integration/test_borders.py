@@ -82,6 +82,7 @@ OTHERWISE = {
     "gpuagent/core/worker_spec.py": "what the agent has written for its worker",
     "gpuagent/node_label.py": "the Kubernetes API, by a pod's own certificate authority; bounded",
     "gpuagent/profiling/profiler/logbook.py": "what it has written itself",
+    "gpuagent/observation/history.py": "what it has written itself",
     "gpuagent/worker/generative/prompts.py": "parameters of a request, which has bounds",
     "gpuagent/worker/generative/llama.py": "its own server's capabilities, over loopback",
     "kit/lock_file.py": "what it has written itself",
