@@ -141,7 +141,8 @@ class World(NamedTuple):
 
     async def at_replicas(self, number: int) -> None:
         """Wait until so many requests are at the replicas."""
-        await until(partial(fetch, self.clients), lambda found: found.models[0].in_flight == number)
+        status = partial(fetch, self.clients, load(self.file))
+        await until(status, lambda found: found.models[0].in_flight == number)
 
 
 async def until(look: Callable[[], Awaitable[T]], true: Callable[[T], bool]) -> T:

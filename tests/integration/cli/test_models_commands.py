@@ -34,7 +34,7 @@ def test_a_model_is_added_with_every_comment_kept(config: Path, convnets: Path) 
     before = config.read_text()
     result = models("add", "--onnx", convnets / "conv-16.onnx", "--config", config)
 
-    assert "no `cinquefoil up` with this file's logs runs here" in result.stdout.replace("\n", " ")
+    assert f"`cinquefoil up --config {config}` serves it" in result.stdout.replace("\n", "")
     after = load(config).models
     assert set(after) == {"digits", "conv-16"}
     assert after["conv-16"].variants["conv-16"].file == convnets / "conv-16.onnx"

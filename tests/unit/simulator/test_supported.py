@@ -203,7 +203,7 @@ NO_MEANING = {
     "of peer regions, which are refused": """
         models.regions models.max_extra_latency_s models.region_weights
     """,
-    "no process of others runs": "nodes.observe",
+    "no process of others runs": "nodes.observe nodes.steer_clocks",
     "no provider is queried": "carbon.zones.provider_forecast",
     "of real GPUs": "nodes.allow_clocks nodes.allow_power_limits nodes.mps nodes.maker",
     "of a loop or discipline that is refused": """
@@ -233,6 +233,7 @@ LEAVES = {
     "predictor",
     "nodes.cpu",
     "nodes.mps",
+    "nodes.steer_clocks",
     "join",
     "node",
     "grid.openadr",

@@ -1,6 +1,7 @@
 """Frames that leave together: a system call wakes the peer, and costs more than a small answer."""
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from services.kit.h2 import turns as turns_module
 from services.kit.h2.connection import CONNECTION_WINDOW
 from services.kit.h2.frames import (
     DATA,
@@ -32,6 +34,13 @@ from services.kit.h2.server_state import Limits, ServerState
 from tests.support.h2_wire import Echo, data, head
 
 ECHO: Any = grpc.unary_unary_rpc_method_handler(Echo().echo)
+
+
+@pytest.fixture(autouse=True)
+def _no_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all frames read at once: on a busy machine a turn may end after any of them."""
+    monkeypatch.setattr(turns_module, "_SLICE_S", math.inf)
+    monkeypatch.setattr(turns_module, "_TURN_S", math.inf)
 
 
 class Written:
