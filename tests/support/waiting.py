@@ -11,8 +11,7 @@ _LONGEST_PAUSE_S: Final = 0.05
 async def until(holds: Callable[[], bool | Awaitable[bool]], limit_s: float = 45.0) -> None:
     """Look again and again until something holds; no event marks it.
 
-    Pauses grow, as a look is often a call of a service: looking took a fifth of the time of tests
-    that wait for seconds.
+    Pauses grow, as a look is often a call of a service.
 
     Args:
         holds: Returns whether it does.
