@@ -429,8 +429,7 @@ class PlannerServicer(PlannerServiceServicer):
         if not self._planner.routers.served:
             return True
         if not fleet.takes_over(node, now_s):
-            # Others may be about to come back.
-            return fleet.unsettled_s(now_s, leavers=False) <= 0
+            return fleet.takers_awaited_s(node, now_s) <= 0
         report = fleet.node(node)
         rolling = plan is not None and plan.state in (PlanState.PROPOSED, PlanState.ROLLING)
         return not rolling and (report is None or not report.segments)

@@ -19,9 +19,12 @@ from aiohttp.test_utils import TestServer
 
 TOKEN = "secret"  # noqa: S105 - of a test's ServiceAccount
 _PATH = re.compile(
-    r"/apis?(?:/(?P<group>[\w.]+\.[\w.]+|apps))?/v\w+(?:/namespaces/(?P<namespace>[\w-]+))?"
+    r"/apis?(?:/(?P<group>[\w.-]+\.[\w.-]+|apps))?/v\w+(?:/namespaces/(?P<namespace>[\w-]+))?"
     r"/(?P<resource>\w+)(?:/(?P<name>[\w.-]+)(?:/(?P<sub>status|scale))?)?"
 )
+_SCALED = {"deployments", "statefulsets", "leaderworkersets"}
+"""Resources with the subresource `scale`: those of apps/v1, and LeaderWorkerSet's CRD has it."""
+
 _VERBS = {"POST": "create", "PATCH": "patch"}
 
 Object = dict[str, Any]
@@ -33,6 +36,7 @@ class KubernetesApi:
     Attributes:
         objects: Objects.
         full: Names of objects that have no room for a status.
+        conflicts: Patches with a version that are yet refused, as if others were faster.
         rights: Verb and resource, such as ("patch", "models/status"); None: everything.
         calls: Verb and resource of each call.
         pages: Objects of each answer to a list.
@@ -42,6 +46,7 @@ class KubernetesApi:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Object]] = {}
         self.full: set[str] = set()
+        self.conflicts = 0
         self.rights: set[tuple[str, str]] | None = None
         self.calls: list[tuple[str, str]] = []
         self.selectors: list[str] = []
@@ -150,7 +155,7 @@ class KubernetesApi:
         self, request: web.Request, collection: str, name: str, sub: str
     ) -> web.StreamResponse:
         found = self.objects.get(collection, {}).get(name)
-        if found is None:
+        if found is None or (sub == "scale" and collection.rpartition("/")[2] not in _SCALED):
             return _refused(404, "NotFound")
         if request.method == "PATCH":
             if request.content_type != "application/merge-patch+json":
@@ -159,7 +164,8 @@ class KubernetesApi:
             if sub == "status" and name in self.full:
                 return _refused(413, "etcdserver: request is too large")
             expected = body.get("metadata", {}).pop("resourceVersion", None)
-            if expected not in (None, found["metadata"]["resourceVersion"]):
+            late, self.conflicts = self.conflicts > 0, max(self.conflicts - 1, 0)
+            if expected is not None and (late or expected != found["metadata"]["resourceVersion"]):
                 return _refused(409, "Conflict")
             found = await self._merge(collection, name, body, sub)
         return web.json_response(_scale_of(found) if sub == "scale" else found)
@@ -231,6 +237,7 @@ def account(folder: Path, namespace: str = "models") -> Path:
 
 def _scale_of(found: Object) -> Object:
     return {
+        "apiVersion": "autoscaling/v1",
         "kind": "Scale",
         "metadata": {"name": found["metadata"]["name"]},
         "spec": {"replicas": found["spec"].get("replicas", 1)},

@@ -33,6 +33,9 @@ _LOST_SHARE = 1 / 6
 _MOST_WAITS = 3
 """Factor on that share while other nodes come back after a restart."""
 
+_TOGETHER_S = 1.0
+"""Time after the end of an agent within which another that is stopped was stopped with it."""
+
 _PUE_STEP = 0.0625
 """Resolution of measured PUE in plans; accounts and receipts use the exact value."""
 
@@ -88,6 +91,7 @@ class _Member:
     left_s: float | None  # monotonic time its stream broke; None: connected
     lost: bool = False  # no router reaches it either: it is not waited for
     routed: NodeRoutes | None = None  # None: nothing serves there
+    leaves_s: float | None = None  # monotonic time its agent announced its end; None: it stays
 
 
 class Fleet:
@@ -265,7 +269,10 @@ class Fleet:
         if before is not None and before.node is None:
             self._returned_s = now_s
         routed = self._routed(node)
-        self._members[node.name] = _Member(node, None, routed=routed)
+        leaves_s = now_s if _all_wanted(node) else None
+        if leaves_s is not None and before is not None and before.left_s is None:
+            leaves_s = now_s if before.leaves_s is None else before.leaves_s
+        self._members[node.name] = _Member(node, None, routed=routed, leaves_s=leaves_s)
         self._running.update((run.spec.segment_id, run) for run in node.segments)
         self._own(node.name, (run.spec.segment_id for run in node.segments))
         self.revision += 1
@@ -356,24 +363,48 @@ class Fleet:
         member = self._members.get(name)
         return member is not None and member.left_s is None
 
-    def unsettled_s(self, now_s: float, *, leavers: bool = True) -> float:
+    def unsettled_s(self, now_s: float) -> float:
         """Return the time to wait until the fleet is worth planning for, s.
 
         0: none. Infinite: until a node joins.
-
-        Args:
-            now_s: Monotonic time, s.
-            leavers: Whether to wait also for nodes that announced to leave: their agents may
-                restart.
         """
+        return self._awaited_s(self._members, now_s)
+
+    def takers_awaited_s(self, name: str, now_s: float) -> float:
+        """Return the time for which a leaving node waits for one that could take over, s; 0: none.
+
+        Agents that are restarted in turn come back. Those that end together, as when everything
+        is stopped, are not waited for, nor are nodes that no plan may use.
+        """
+        return self._awaited_s(
+            [
+                each
+                for each in self._members
+                if each != name
+                and each not in self.orders
+                and each not in self._removed
+                and self.settings[each].controlled
+                and not self._ended_with(each, name)
+            ],
+            now_s,
+        )
+
+    def _ended_with(self, other: str, name: str) -> bool:
+        """Return whether an agent that has ended did so together with one that ends now."""
+        ended, ends = self._members[other], self._members.get(name)
+        if ended.leaves_s is None or ended.left_s is None or ends is None:
+            return False
+        return ends.leaves_s is not None and ends.leaves_s < ended.left_s + _TOGETHER_S
+
+    def _awaited_s(self, names: Iterable[str], now_s: float) -> float:
+        """Return the time until each of these nodes is back or given up, s; see `unsettled_s`."""
         if math.isinf(self.first_join_s):
             return math.inf
         joined = self.settings.join is None and all(name in self._members for name in self.settings)
         waits = [0.0 if joined else self.first_join_s + self._settle_s - now_s]
-        for name, member in self._members.items():
-            if member.left_s is None or member.lost:
-                continue
-            if leavers or not self.leaves(name):
+        for name in names:
+            member = self._members[name]
+            if member.left_s is not None and not member.lost:
                 waits.append(self._given_up_s(name, member.left_s) - now_s)
         return max(0.0, *waits)
 
@@ -393,7 +424,7 @@ class Fleet:
     def leaves(self, name: str) -> bool:
         """Return whether a node's agent ends once its segments were moved."""
         node = self.node(name)
-        return node is not None and bool(node.gpus) and all(gpu.wanted for gpu in node.gpus)
+        return node is not None and _all_wanted(node)
 
     def takes_over(self, name: str, now_s: float) -> bool:
         """Return whether another node has a GPU that may take over segments of this one."""
@@ -509,6 +540,10 @@ class Fleet:
 
 # One object per value: GPUs of a pool are compared quickly.
 _pool = lru_cache(maxsize=2**12)(Pool)
+
+
+def _all_wanted(node: Node) -> bool:
+    return bool(node.gpus) and all(gpu.wanted for gpu in node.gpus)
 
 
 def _coarse(pue: float) -> float:

@@ -25,7 +25,11 @@ _KEEPING: Final = (
     "karpenter.sh/do-not-disrupt",
 )
 _TAINT: Final = {"key": MARK, "value": "true", "effect": "PreferNoSchedule"}
+_ABSENT: Final = 404
 _CONFLICT: Final = 409
+_ATTEMPTS: Final = 5
+"""Times in turn that a change of a node is tried beside others' changes of it; then later."""
+
 _CHECK_S: Final = 30.0
 
 
@@ -55,7 +59,7 @@ class ParkedNodes:
                 seen = self._state.changed.count
                 for name, parked in self._parked().items():
                     if self._marked.get(name) is not parked:
-                        await self._mark(name, parked=parked)
+                        await mark(self._cluster, name, parked=parked)
                         self._marked[name] = parked
                 api.connected()
                 await self._clock.sleep(1.0)
@@ -80,19 +84,28 @@ class ParkedNodes:
             if fleet.connected(name) and (report := fleet.node(name)) is not None
         }
 
-    async def _mark(self, name: str, *, parked: bool) -> None:
-        path = f"/api/v1/nodes/{name}"
+
+async def mark(cluster: Cluster, name: str, *, parked: bool) -> None:
+    """Mark a node as it should be, beside others who change it.
+
+    Raises:
+        Refused: The API server refuses, or others were faster each time.
+    """
+    path = f"/api/v1/nodes/{name}"
+    for attempt in range(_ATTEMPTS):
         try:
-            found = await self._cluster.get(path)
+            found = await cluster.get(path)
             if body := changes(found, parked=parked):
                 version = found["metadata"]["resourceVersion"]
                 body["metadata"] = {**body.get("metadata", {}), "resourceVersion": version}
-                await self._cluster.patch(path, body)
+                await cluster.patch(path, body)
         except Refused as error:
-            if error.status == _CONFLICT:
-                await self._mark(name, parked=parked)
-            elif error.status != 404:  # a node that is none of Kubernetes
+            if error.status == _ABSENT:
+                return  # a node that is none of Kubernetes
+            if error.status != _CONFLICT or attempt == _ATTEMPTS - 1:
                 raise
+        else:
+            return
 
 
 def changes(node: Mapping[str, Any], *, parked: bool) -> dict[str, Any]:

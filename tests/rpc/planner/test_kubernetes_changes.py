@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.kit import config
-from services.kit.kubernetes import Cluster
+from services.kit.kubernetes import Cluster, Refused
 from services.planner import assembly
 from services.planner.kubernetes import parked_nodes, scaled_servers
 from services.planner.kubernetes.parked_nodes import changes
@@ -21,11 +22,13 @@ from tests.support.waiting import until
 
 NODES = "/api/v1/nodes"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/models/deployments"
+STATEFUL = "/apis/apps/v1/namespaces/models/statefulsets"
+GROUPS = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/ai/leaderworkersets"
 SERVICES = "/apis/serving.kserve.io/v1beta1/namespaces/ai/inferenceservices"
 
 
 def with_servers(folder: Path, grid: Grid) -> config.Deployment:
-    """Digits on two nodes, one of which is enough; chat by servers of two objects."""
+    """Digits on two nodes, one of which is enough; chat by servers of objects of each kind."""
     nodes = ("node-a", "node-b")
     parks = config.Kubernetes(parked_nodes=True)
     made = deployment(folder, grid.port, nodes, strategy="exact", kubernetes=parks)
@@ -45,6 +48,18 @@ def with_servers(folder: Path, grid: Grid) -> config.Deployment:
             "servers": {
                 "here": {**pool, "replicas_min": 1, "scale": {"name": "vllm"}},
                 "there": {**pool, "replicas_min": 2, "scale": service},
+                "three": {
+                    **pool,
+                    "replicas_min": 3,
+                    "replicas_max": 3,
+                    "scale": {"kind": "StatefulSet", "name": "sglang"},
+                },
+                "groups": {
+                    **pool,
+                    "replicas_min": 2,
+                    "replicas_max": 2,
+                    "scale": {"kind": "LeaderWorkerSet", "name": "tp", "namespace": "ai"},
+                },
                 "gone": {**pool, "replicas_min": 2, "scale": {"name": "nobody"}},
             },
         }
@@ -63,15 +78,24 @@ async def test_numbers_of_servers_are_set_and_empty_nodes_are_marked(
     monkeypatch.setattr(scaled_servers, "_CHECK_S", 0.1)
     async with KubernetesApi.running() as api:
         api.rights = {
-            *((verb, "deployments/scale") for verb in ("get", "patch")),
-            *((verb, "inferenceservices") for verb in ("get", "patch")),
-            *((verb, "nodes") for verb in ("get", "patch")),
+            (verb, resource)
+            for verb in ("get", "patch")
+            for resource in (
+                "deployments/scale",
+                "statefulsets/scale",
+                "leaderworkersets/scale",
+                "inferenceservices",
+                "nodes",
+            )
         }
         reached = partial(Cluster.reached, folder=account, url=api.url)
         monkeypatch.setattr(assembly, "Cluster", type("_", (), {"reached": reached}))
         for name in ("node-a", "node-b"):
             await api.apply(NODES, {"metadata": {"name": name}, "spec": {}})
         await api.apply(DEPLOYMENTS, {"metadata": {"name": "vllm"}, "spec": {"replicas": 5}})
+        await api.apply(STATEFUL, {"metadata": {"name": "sglang"}, "spec": {"replicas": 1}})
+        group = {"replicas": 4, "leaderWorkerTemplate": {"size": 2}}
+        await api.apply(GROUPS, {"metadata": {"name": "tp"}, "spec": group})
         predictor = {"minReplicas": 1, "model": {}}
         llama = {"metadata": {"name": "llama"}, "spec": {"predictor": predictor}}
         await api.apply(SERVICES, llama)
@@ -97,6 +121,8 @@ async def test_numbers_of_servers_are_set_and_empty_nodes_are_marked(
             await until(lambda: replicas() == wanted)
             expected = {"minReplicas": 2, "maxReplicas": 2, "model": {}}
             await until(lambda: api.objects[SERVICES]["llama"]["spec"]["predictor"] == expected)
+            await until(lambda: api.objects[STATEFUL]["sglang"]["spec"]["replicas"] == 3)
+            await until(lambda: api.objects[GROUPS]["tp"]["spec"] == {**group, "replicas": 2})
             await until(lambda: marks() == [False, True])
             nodes = [each["metadata"] for each in api.objects[NODES].values()]
             (serving,) = (each for each in nodes if not each.get("labels"))
@@ -122,3 +148,20 @@ def test_marks_leave_what_others_set() -> None:
     assert not changes(kept, parked=False)
     again = kubernetes_api.merged(kept, changes(kept, parked=True))
     assert parked_nodes.KEPT not in again["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(("conflicts", "marked"), [(4, True), (1000, False)])
+async def test_a_node_that_others_change_is_tried_a_few_times_in_turn(
+    tmp_path: Path, conflicts: int, marked: bool
+) -> None:
+    """Then the session ends, and its reconnector's pause applies: no end of calls to a busy API."""
+    account = kubernetes_api.account(tmp_path)
+    async with KubernetesApi.running() as api:
+        await api.apply(NODES, {"metadata": {"name": "n"}, "spec": {}})
+        api.conflicts = conflicts
+        async with Cluster.reached("x", "y", account, api.url) as cluster:
+            with nullcontext() if marked else pytest.raises(Refused, match="Conflict"):
+                await parked_nodes.mark(cluster, "n", parked=True)
+
+    assert api.calls.count(("patch", "nodes")) == 5
+    assert ("labels" in api.objects[NODES]["n"]["metadata"]) is marked

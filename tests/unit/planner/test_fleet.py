@@ -14,6 +14,7 @@ from cinquefoil.gpuagent.v1.records import (
     SegmentState,
     SliceProfile,
 )
+from cinquefoil.planner.v1.records import NodeOrder
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry
@@ -81,16 +82,43 @@ def test_a_node_that_comes_back_in_time_was_never_away() -> None:
     assert joined.unsettled_s(106.0) == 0.0
 
 
-def test_who_leaves_last_need_not_wait_for_nodes_that_said_that_they_leave() -> None:
-    """A plan waits for them all the same: an agent that was stopped may be started again."""
-    joined, leaving = fleet(), node("a")
-    joined.report(replace(leaving, gpus=(replace(leaving.gpus[0], wanted=True),)), 0.0)
-    joined.report(node("b"), 0.0)
-    joined.leave("a", 100.0)
-    assert joined.unsettled_s(105.0) == pytest.approx(5.0)
-    assert joined.unsettled_s(105.0, leavers=False) == 0.0
-    joined.leave("b", 100.0)
-    assert joined.unsettled_s(105.0, leavers=False) > 0.0
+def leaving(name: str) -> Node:
+    """Return a node whose agent announced its end."""
+    found = node(name)
+    return replace(found, gpus=tuple(replace(gpu, wanted=True) for gpu in found.gpus))
+
+
+@pytest.mark.parametrize(
+    ("announced_s", "waits_s"), [(99.9, 0.0), (100.5, 0.0), (103.0, 5.0)], ids=str
+)
+def test_a_leaving_node_waits_for_one_that_left_before_it_and_may_be_back(
+    announced_s: float, waits_s: float
+) -> None:
+    """Agents restarted in turn come back; of those stopped together, none waits for another."""
+    joined = fleet()
+    joined.report(leaving("a"), 98.0)
+    joined.report(node("b"), 98.0)
+    for at_s in sorted((announced_s, 100.0)):
+        if at_s == announced_s:
+            joined.report(leaving("b"), at_s)
+        else:
+            joined.leave("a", at_s)
+    joined.report(replace(leaving("b"), pue=1.3), 104.0)  # a later report moves nothing
+
+    assert joined.takers_awaited_s("b", 105.0) == pytest.approx(waits_s)
+    assert joined.takers_awaited_s("b", 110.0) == 0.0
+    assert joined.unsettled_s(105.0) == pytest.approx(5.0)  # plans wait for it in any case
+
+
+def test_a_leaving_node_does_not_wait_for_nodes_that_no_plan_may_use() -> None:
+    """Neither for one that operators took out of use, nor for one without control."""
+    joined = fleet()
+    joined.report(node("a"), 0.0)
+    joined.report(leaving("b"), 5.0)
+    joined.leave("a", 6.0)
+    assert joined.takers_awaited_s("b", 7.0) == pytest.approx(9.0)
+    joined.order("a", NodeOrder(drain=True))
+    assert joined.takers_awaited_s("b", 7.0) == 0.0
 
 
 def test_a_node_that_stays_away_is_given_up_well_before_its_workers_end() -> None:
@@ -328,9 +356,7 @@ def test_a_node_that_may_only_be_read_is_not_planned_with() -> None:
 def test_a_node_leaves_when_all_its_gpus_are_wanted_and_another_may_take_over() -> None:
     """A node leaves once every GPU of it is wanted back; one that stays can take over."""
     joined = fleet()
-    leaving = node("a")
-    leaving = replace(leaving, gpus=tuple(replace(gpu, wanted=True) for gpu in leaving.gpus))
-    joined.report(leaving, 0.0)
+    joined.report(leaving("a"), 0.0)
     assert (joined.leaves("a"), joined.takes_over("a", 0.0)) == (True, False)
     joined.report(node("b"), 0.0)
 
