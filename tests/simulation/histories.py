@@ -380,5 +380,15 @@ WRITTEN: Final[dict[str, History]] = {
     "two-leave-in-turn": History(
         9, (Fault(1.0, "term", "a", lasts_s=6.0), Fault(8.0, "term", "b", lasts_s=6.0)), 1.0
     ),
+    "last-leaves-before-another-is-back": History(
+        15,
+        (
+            Fault(1.0, "lose", "b", lasts_s=25.0),
+            Fault(14.0, "term", "a", lasts_s=7.0),
+            Fault(18.0, "term", "c", lasts_s=9.0),
+        ),
+        4.0,
+        most_gap_s=7.0,
+    ),
 }
 """Histories of known faults, by name."""

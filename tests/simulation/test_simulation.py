@@ -17,7 +17,7 @@ _PLANTED = ROOT / "tests/simulation/planted"
 _TWICE = "gpu-claim-new-leader,settings-with-join"
 """Short histories with two leaders, agents that join, and changes of settings."""
 
-_ONCE = "machine-lost,leader-without-carbon,two-leave-in-turn,2"
+_ONCE = "machine-lost,leader-without-carbon,two-leave-in-turn,last-leaves-before-another-is-back,2"
 
 
 def _simulated(hash_seed: str, histories: str) -> str:
