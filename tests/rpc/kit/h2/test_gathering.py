@@ -38,7 +38,7 @@ ECHO: Any = grpc.unary_unary_rpc_method_handler(Echo().echo)
 
 @pytest.fixture(autouse=True)
 def _no_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have all frames read at once: on a busy machine a turn may end after any of them."""
+    """All frames are read at once: on a busy machine a turn may end after any of them."""
     monkeypatch.setattr(turns_module, "_SLICE_S", math.inf)
     monkeypatch.setattr(turns_module, "_TURN_S", math.inf)
 
