@@ -208,8 +208,8 @@ class _Router:
             message_bytes=self._settings.worker_message_bytes,
         )
         self.streams = WorkerStreams(link, self._clock)
-        self.ports = ServerPorts(self._clock)
         self.pools = ServerPools({})
+        self.ports = ServerPorts(self._clock, self.pools.metrics_of)
         self.follower = PoolFollower(self.pools, self.found, self._clock)
         self.profiles = Profiles(self.pools)
         self._predictor = self._predictor_client(deployment)

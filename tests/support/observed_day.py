@@ -9,9 +9,9 @@ from random import Random
 
 from services.gpuagent.observation.core.record import STEP_S, GpuRecord, Record, ServerRecord
 from services.gpuagent.observation.core.server_account import ServerAccount
-from services.gpuagent.observation.core.servers import Histogram, ServerFigures
 from services.gpuagent.observation.core.steps import StepSums
 from services.kit.hardware import gpu_types
+from services.kit.server_metrics.figures import Histogram, ServerFigures
 from services.kit.units import J_PER_KWH
 
 START = datetime(2026, 11, 27, tzinfo=UTC)

@@ -13,11 +13,11 @@ from typing import Any, Final
 from services.cli.observe.advice import bits_of, parameters_of, shape_of
 from services.gpuagent.observation.core.record import ServerRecord
 from services.gpuagent.observation.core.server_account import together as added
-from services.gpuagent.observation.core.servers import Histogram
 from services.gpuagent.observation.core.steps import Fit, fit
 from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE
 from services.kit.profiles.core.language import LanguageProfile
+from services.kit.server_metrics.figures import Histogram
 
 MAX_ERROR: Final = 0.5
 """Relative error of a fit above which it is none."""

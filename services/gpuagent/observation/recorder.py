@@ -8,12 +8,12 @@ from typing import Any, Final, TypeVar
 
 from services.gpuagent.observation.core.record import STEP_S, GpuRecord, Record, ServerRecord
 from services.gpuagent.observation.core.server_account import ServerAccount
-from services.gpuagent.observation.core.servers import Histogram
 from services.gpuagent.observation.core.steps import StepSums
 from services.gpuagent.observation.history import History
 from services.gpuagent.observation.observer import ObservedGpu, Observer
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.server_metrics.figures import Histogram
 from services.kit.telemetry import logs
 
 _log = logs.get("observer")

@@ -12,13 +12,12 @@ import aiohttp
 import psutil
 from yarl import URL
 
-from services.gpuagent.observation.core.exposition import MAX_PAGE_BYTES
-from services.gpuagent.observation.core.servers import ServerFigures, figures
 from services.kit.errors import InvalidArgument
 from services.kit.net import is_ip, may_name, plain_ip
+from services.kit.server_metrics.figures import ServerFigures, figures
+from services.kit.server_metrics.page import fetch
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)
-_CHUNK_BYTES: Final = 65_536
 MAX_PORTS: Final = 16
 """Ports of a workload that are tried."""
 
@@ -53,32 +52,10 @@ def checked_url(text: str) -> str:
     return str(url.with_path("/metrics") if url.path in {"", "/"} else url)
 
 
-async def fetch(session: aiohttp.ClientSession, url: str) -> bytes:
-    """Return a page, no more of it than MAX_PAGE_BYTES.
-
-    Raises:
-        OSError, aiohttp.ClientError, TimeoutError: It cannot be had.
-    """
-    async with session.get(
-        url,
-        timeout=_TIMEOUT,
-        allow_redirects=False,
-        headers={"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"},
-    ) as response:
-        if response.status != 200:
-            raise aiohttp.ClientError(f"HTTP {response.status}")
-        page = bytearray()
-        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-            page += chunk
-            if len(page) >= MAX_PAGE_BYTES:
-                break
-        return bytes(page[:MAX_PAGE_BYTES])
-
-
 async def read_page(session: aiohttp.ClientSession, url: str) -> Page | None:
     """Return a server's figures; None: there is no page, or it is of no server that is known."""
     try:
-        page = await fetch(session, url)
+        page = await fetch(session, url, _TIMEOUT)
     except (OSError, aiohttp.ClientError, TimeoutError):
         return None
     found = await asyncio.to_thread(figures, page)

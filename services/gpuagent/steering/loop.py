@@ -9,7 +9,6 @@ from typing import Final
 from services.gpuagent.clock_loop.core.decide import GovernedSegment
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.observation.core.server_account import ServerAccount
-from services.gpuagent.observation.core.servers import Histogram
 from services.gpuagent.observation.observer import SCRAPE_S, ObservedGpu, ObservedServer, Observer
 from services.gpuagent.steering.core.steered_gpu import SteeredGpu
 from services.kit.clock import Clock
@@ -17,6 +16,7 @@ from services.kit.config import SteeredServer
 from services.kit.errors import ServiceError
 from services.kit.hardware.gpu_types import curve_of
 from services.kit.profiles.core.language import LanguageProfile
+from services.kit.server_metrics.figures import Histogram
 from services.kit.telemetry import logs
 
 _log = logs.get("steering")

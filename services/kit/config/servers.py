@@ -20,6 +20,7 @@ Label = Annotated[
 LabelValue = Annotated[
     str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
 ]
+MetricsPath = Annotated[str, Field(max_length=253, pattern=r"^(/[-A-Za-z0-9_.~/]*)?$")]
 ObjectName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 
 
@@ -57,6 +58,9 @@ class ServerPool(Section):
         namespace: Of `inference_pool`, `selector` or `service`. Empty: the router's own.
         port: Port at pods, for `selector`; of a Service with several, the one to use.
         scale: Object at which the planner sets the number of these servers. None: it sets none.
+        metrics: Path of their metrics in Prometheus' format (vLLM, SGLang, llama.cpp, TGI), from
+            which routers learn the requests of others and the use of the KV cache. Empty: it is
+            not read.
         slots: Requests that each answers at a time; further ones wait in the router's queue.
         replicas_min: Least number of servers that the planner wants (KEDA). 0: none, while the
             model has no requests.
@@ -75,6 +79,7 @@ class ServerPool(Section):
     namespace: ObjectName = ""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     scale: ScaledObject | None = None
+    metrics: MetricsPath = "/metrics"
     slots: Annotated[int, Field(ge=1, le=4096)] = 64
     replicas_min: Annotated[int, Field(ge=0, le=1000)] = 1
     replicas_max: Annotated[int, Field(ge=1, le=1000)] = 10

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import aiohttp
 
 from inference import grpc_service_pb2 as pb
 from services.kit.clock import Clock
+from services.kit.off_loop import off_loop
 from services.kit.owned_tasks import OwnedTasks
+from services.kit.server_metrics.figures import load_of
+from services.kit.server_metrics.page import fetch
 from services.kit.telemetry import logs
 from services.router.core.model import Instance, Request
 from services.router.core.worker_port import Hello, Result
@@ -24,6 +28,18 @@ _PROBES: Final = 64  # at a time
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=3.0)
 _TIMEOUTS: Final = 3  # in turn, after which a server that accepts connections is given up
 _UNWELL: Final = 500
+_LOAD_TIMEOUT: Final = aiohttp.ClientTimeout(total=1.0)
+_LOAD_BYTES: Final = 2**20
+"""Of a page of metrics; vLLM's, of one model, is about 100 kB."""
+
+_NO_LOAD_S: Final = 60.0
+"""Time for which a server without such metrics is not asked for them again, s."""
+
+_MOST_OTHERS: Final = 4096
+"""Requests of others that count: as many as a server may have slots."""
+
+_FULL_S: Final = 3 * PROBE_S
+"""Time for which a server counts as full, unless its next page says otherwise, s."""
 
 _METADATA: Final = pb.ModelMetadataResponse(
     platform="openai",
@@ -70,8 +86,15 @@ class ServerPorts(OwnedTasks):
         picks: Open picks by the id of their request.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, metrics_of: Callable[[Instance], str]) -> None:
+        """Begin with none.
+
+        Args:
+            clock: Time.
+            metrics_of: Returns the path of a server's metrics; "": they are not read.
+        """
         super().__init__()
+        self._metrics_of = metrics_of
         self.picks: dict[str, Pick] = {}
         self._clock = clock
         self._open: dict[str, ServerPort] = {}
@@ -88,7 +111,8 @@ class ServerPorts(OwnedTasks):
             self._session = aiohttp.ClientSession(
                 connector=connector, timeout=_TIMEOUT, trust_env=False
             )
-        port = ServerPort(instance, listener, self.picks, self._session, self._clock)
+        page = partial(self._metrics_of, instance)
+        port = ServerPort(instance, listener, self.picks, self._session, self._clock, page)
         port.task = self.start(port.run(), f"router.server[{instance.endpoint}]")
         self._open[instance.endpoint] = port
         port.task.add_done_callback(lambda _: self._forget(port))
@@ -115,13 +139,14 @@ class ServerPort:
 
     task: asyncio.Task[None]
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what all ports share
         self,
         instance: Instance,
         listener: DecisionExecutor,
         picks: Mapping[str, Pick],
         session: aiohttp.ClientSession,
         clock: Clock,
+        metrics: Callable[[], str],
     ) -> None:
         self.instance = instance
         self.look = asyncio.Event()
@@ -132,6 +157,8 @@ class ServerPort:
         self._up = False
         self._late = 0
         self._held = 0
+        self._metrics = metrics
+        self._asked_again_s = 0.0
 
     def send(self, request: Request) -> None:
         """Give a request's pick this server; refuse one that no gateway waits for."""
@@ -170,6 +197,7 @@ class ServerPort:
         """Look at the server until cancelled."""
         while True:
             self._note(await self._why_not())
+            await self._note_load()
             self.look.clear()
             try:
                 async with asyncio.timeout(PROBE_S * random.uniform(0.9, 1.1)):  # noqa: S311
@@ -191,6 +219,26 @@ class ServerPort:
         except aiohttp.ClientError as error:
             return f"{type(error).__name__}: {error}"
 
+    async def _note_load(self) -> None:
+        """Report what the server says of its load, where it does."""
+        path = self._metrics()
+        if not (self._up and path) or self._clock.monotonic() < self._asked_again_s:
+            return
+        held, load = self._held, None
+        url = f"http://{self.instance.endpoint}{path}"
+        try:
+            page = await fetch(self._session, url, _LOAD_TIMEOUT, _LOAD_BYTES)
+            load = await off_loop(len(page), partial(load_of, page))
+        except (OSError, aiohttp.ClientError, TimeoutError):
+            pass
+        if load is None:
+            self._asked_again_s = self._clock.monotonic() + _NO_LOAD_S
+            self._listener.note_load(self.instance, 0, 0.0)
+            return
+        # What came or went while the page was on its way may be on it or not.
+        others = max(round(min(load.requests, _MOST_OTHERS)) - max(held, self._held), 0)
+        self._listener.note_load(self.instance, others, _FULL_S if load.full else 0.0)
+
     def _note(self, problem: str) -> None:
         up = not problem
         if up == self._up:
@@ -198,6 +246,7 @@ class ServerPort:
         self._up = up
         about = {"endpoint": self.instance.endpoint, "model": self.instance.model}
         if up:
+            self._asked_again_s = 0.0
             _log.info("the server takes requests", **about)
             self._listener.hello(self.instance, Hello(self.instance.credits, _METADATA))
         else:

@@ -38,6 +38,8 @@ class InstanceState:
         answered: Requests it answered.
         heard_s: Time of its last answer, or part of one.
         refuses_until_s: Time until which others go first: it refused a request.
+        others: Requests of others that its server has, as its metrics say.
+        full_until_s: Time until which others go first: its server has a long queue.
         latency: Estimate of its latency.
         usual_tokens: Running mean of the lengths of its texts, tokens; 0: it generated none.
         prefixes: Prompts sent to it, where the instance choice is "prefix".
@@ -63,6 +65,8 @@ class InstanceState:
     answered: int = 0
     heard_s: float = 0.0
     refuses_until_s: float = 0.0
+    others: int = 0
+    full_until_s: float = 0.0
     latency: LatencyEstimator = field(default_factory=LatencyEstimator)
     usual_tokens: float = 0.0
     prefixes: PrefixCache = field(default_factory=PrefixCache)
@@ -115,6 +119,11 @@ class InstanceState:
     def interactive(self) -> int:
         """Requests that it holds and that cannot wait."""
         return len(self.in_flight) - self.deferrable
+
+    @property
+    def interactive_load(self) -> int:
+        """Requests that cannot wait, its own and those of others at its server."""
+        return len(self.in_flight) - self.deferrable + self.others
 
     @property
     def free(self) -> bool:

@@ -53,6 +53,12 @@ class ServerPools:
         """Return the name of the pool of one of the instances of `merged`."""
         return instance.segment_id.removeprefix(_SEGMENT).partition("/")[0]
 
+    def metrics_of(self, instance: Instance) -> str:
+        """Return the path of the metrics of one of those; "": they are not read."""
+        model = self.models.get(instance.model)
+        pool = model.servers.get(self.pool_name_of(instance)) if model is not None else None
+        return pool.metrics if pool is not None else ""
+
     def owns(self, instance: InstanceId) -> bool:
         """Return whether an instance is a server of a pool, and no worker."""
         return instance.segment_id.startswith(_SEGMENT)

@@ -151,6 +151,17 @@ class DecisionExecutor:
         """Note that the worker takes no more requests."""
         self._report(instance, Dispatcher.draining)
 
+    def note_load(self, instance: Instance, others: int, full_s: float) -> None:
+        """Note what an instance's server says of its load.
+
+        Args:
+            instance: The server.
+            others: Requests of others that it has.
+            full_s: Time for which it counts as full, s.
+        """
+        load = others, self.monotonic() + full_s if full_s else 0.0
+        self._report(instance, Dispatcher.note_load, load)
+
     def broken(self, instance: Instance, unseen: Container[int]) -> None:
         """Note that the stream ended, or could not be opened.
 

@@ -19,7 +19,6 @@ from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.observation import history as stored
 from services.gpuagent.observation.core.ledger import GpuLedger, Observation
 from services.gpuagent.observation.core.record import STEP_S, Record
-from services.gpuagent.observation.core.servers import ServerFigures
 from services.gpuagent.observation.history import History
 from services.gpuagent.observation.observer import ObservedGpu, ObservedServer, Observer
 from services.gpuagent.observation.process_readings import ProcessReader
@@ -27,6 +26,7 @@ from services.gpuagent.observation.recorder import Recorder
 from services.gpuagent.observation.scraping import Page
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.hardware import gpu_types
+from services.kit.server_metrics.figures import ServerFigures
 from tests.support.observed_day import START, Law, day
 from tests.support.virtual_clock import VirtualClock
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
-from services.gpuagent.observation.core.servers import Histogram
 from services.gpuagent.observation.core.steps import StepSums
+from services.kit.server_metrics.figures import Histogram
 
 STEP_S: Final = 300
 """Time that a record covers, s."""

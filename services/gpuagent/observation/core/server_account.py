@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from services.gpuagent.observation.core.servers import MAX_BUCKETS, Histogram, ServerFigures
 from services.gpuagent.observation.core.steps import StepSums, Window
+from services.kit.server_metrics.figures import MAX_BUCKETS, Histogram, ServerFigures
 
 _BINS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Requests in progress, by which time is summed."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.clock_loop.core.decide import GovernedSegment, Partition
-from services.gpuagent.observation.core.servers import Histogram
+from services.kit.server_metrics.figures import Histogram
 
 LONGEST_S: Final = 60.0
 """Older requests are ignored, as long as there are enough newer ones."""

@@ -13,9 +13,9 @@ from services.gpuagent.clock_loop.core.decide import (
     decide,
     moved,
 )
-from services.gpuagent.observation.core.servers import Histogram
 from services.gpuagent.steering.core.objective_window import ObjectiveWindow
 from services.kit.hardware.clock_curve import ClockCurve
+from services.kit.server_metrics.figures import Histogram
 
 SETTLED_S: Final = 20.0
 """Time at a clock before it goes down further, s: two pages of requests that began at it."""

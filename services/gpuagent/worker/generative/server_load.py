@@ -9,17 +9,10 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-_WAITING: Final = (
-    "vllm:num_requests_waiting",
-    "sglang:num_queue_reqs",
-    "llamacpp:requests_deferred",
-    "tgi_queue_size",
-)
-_KV_CACHE: Final = (
-    "vllm:kv_cache_usage_perc",
-    "vllm:gpu_cache_usage_perc",
-    "sglang:token_usage",
-)
+from services.kit.server_metrics.figures import names_of
+
+_WAITING: Final = names_of("waiting")
+_KV_CACHE: Final = names_of("kv_use")
 _KV_TOKENS: Final = ("sglang:max_total_num_tokens",)
 _KV_BLOCKS: Final = "vllm:cache_config_info"
 """Its labels state the blocks of an engine's cache, and the tokens of a block."""

@@ -23,9 +23,10 @@ def idle_longest(states: Sequence[InstanceState]) -> InstanceState:
     """Return the instance that has been idle longest; where none is idle, the least loaded.
 
     Source: CLOVER, section 4 ("a FIFO queue whose head goes to the instance idle longest"),
-    extended to instances that hold more than one request: load is in flight over credits.
+    extended to instances that hold more than one request: load is in flight over credits, with
+    what others have at its server.
     """
-    return min(states, key=lambda state: (state.interactive / state.credits, state.used_at))
+    return min(states, key=lambda state: (state.interactive_load / state.credits, state.used_at))
 
 
 def by_shares(states: Sequence[InstanceState]) -> InstanceState:
@@ -60,7 +61,7 @@ def least_expected_completion(states: Sequence[InstanceState]) -> InstanceState:
     unknown_s = max(state.latency.unit_s for state in states) or 1.0
 
     def expected_s(state: InstanceState) -> tuple[float, int]:
-        held = state.interactive
+        held = state.interactive_load
         if not state.latency.unit_s:
             return (held and (held + 1) * unknown_s, state.used_at)
         return ((held + 1) * state.latency.unit_s, state.used_at)

@@ -306,6 +306,16 @@ class Dispatcher(Hedging):
         state.credits = credits_
         return self._refresh()
 
+    def note_load(
+        self, instance: InstanceId, load: tuple[int, float], now_s: float = 0.0
+    ) -> list[Decision]:
+        """Note requests of others at an instance's server, and until when it is full, s."""
+        self._see(now_s)
+        state = self.states.get(instance)
+        if state is not None:
+            self._pool.note_load(state, *load)
+        return []
+
     def draining(self, instance: InstanceId, now_s: float = 0.0) -> list[Decision]:
         """Give an instance no more requests; it finishes those it holds."""
         self._see(now_s)

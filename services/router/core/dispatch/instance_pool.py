@@ -234,10 +234,22 @@ class InstancePool:
         return bool(_suitable(self._working, pending))
 
     def calm(self, states: _States, now_s: float) -> _States:
-        """Return those of the instances that did not just refuse a request; none: all of them."""
+        """Return those of the instances that are not full and refused nothing; none: all."""
         if now_s >= self._refuses_until_s:
             return states
-        return type(states)(each for each in states if now_s >= each.refuses_until_s) or states
+        return (
+            type(states)(
+                each
+                for each in states
+                if now_s >= each.refuses_until_s and now_s >= each.full_until_s
+            )
+            or states
+        )
+
+    def note_load(self, state: InstanceState, others: int, full_until_s: float) -> None:
+        """Note what an instance's server says of itself: others' requests, and a long queue."""
+        state.others, state.full_until_s = others, full_until_s
+        self._refuses_until_s = max(self._refuses_until_s, full_until_s)
 
     def refuse(
         self, state: InstanceState, pending: PendingRequest, error: ServiceError, now_s: float
@@ -274,7 +286,11 @@ class InstancePool:
         if self.fills:
             state.headroom.peak.hold(state.interactive, now_s)
         pending.assign(
-            state.instance.id, len(state.in_flight), now_s, beside=state.deferrable, hedge=hedge
+            state.instance.id,
+            len(state.in_flight) + state.others,
+            now_s,
+            beside=state.deferrable,
+            hedge=hedge,
         )
 
     def learn(

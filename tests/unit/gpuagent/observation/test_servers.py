@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.observation.core.exposition import MAX_PAGE_BYTES, MAX_SAMPLES, read
 from services.gpuagent.observation.core.server_account import ServerAccount
-from services.gpuagent.observation.core.servers import (
+from services.gpuagent.observation.observer import MAX_ACCOUNTS, ObservedServer
+from services.gpuagent.observation.scraping import Page, reached_at
+from services.kit.server_metrics.exposition import MAX_PAGE_BYTES, MAX_SAMPLES, read
+from services.kit.server_metrics.figures import (
     KINDS,
     MAX_BUCKETS,
     MAX_MODELS,
@@ -17,8 +19,6 @@ from services.gpuagent.observation.core.servers import (
     ServerFigures,
     figures,
 )
-from services.gpuagent.observation.observer import MAX_ACCOUNTS, ObservedServer
-from services.gpuagent.observation.scraping import Page, reached_at
 
 VLLM = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.observation.core.server_account import window_of
-from services.gpuagent.observation.core.servers import Histogram, ServerFigures, figures
 from services.gpuagent.observation.core.steps import StepSums, Sums, Window, fit
+from services.kit.server_metrics.figures import Histogram, ServerFigures, figures
 
 COEFFICIENTS = st.floats(0.0, 1.0)
 

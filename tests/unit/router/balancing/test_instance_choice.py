@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from inference import grpc_service_pb2 as pb
 from services.router.core.balancing.instance_choice import (
     HELD_WEIGHT,
+    Choose,
     by_prefix,
     by_shares,
     fewest_tokens_left,
@@ -241,3 +242,12 @@ def test_the_usual_length_lies_within_those_seen(lengths: list[int]) -> None:
         learning.learn_length(length)
 
     assert min(lengths) <= learning.usual_tokens <= max(lengths) + 1e-9
+
+
+@pytest.mark.parametrize("choose", [idle_longest, least_expected_completion])
+def test_requests_of_others_at_a_server_count_as_its_own(choose: Choose) -> None:
+    """Two routers, or clients past the gateway, load one server: the other one goes first."""
+    loaded, held = state("a", used=1), state("b", held=1, used=2)
+    assert choose([loaded, held]) is loaded
+    loaded.others = 3
+    assert choose([loaded, held]) is held

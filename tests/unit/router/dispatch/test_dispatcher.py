@@ -240,6 +240,20 @@ def test_an_instance_that_refuses_gets_requests_again_after_its_time() -> None:
     assert first.instance.id in {chosen(30 + n, 6.1 + n / 10) for n in range(10)}
 
 
+def test_a_server_that_is_full_is_passed_over_until_its_metrics_are_old() -> None:
+    """Where no other is free it gets requests all the same: its queue is one more place to wait."""
+    full, other = instance("a"), instance("b")
+    core = dispatcher(full, other)
+    core.note_load(full.id, (0, 3.0), now_s=0.0)
+
+    sent = [of(Send, core.offer(request(n, arrived_s=1.0)))[0].instance.id for n in (1, 2)]
+    assert sent == [other.id, full.id]
+    for number, key in enumerate(sent, 1):
+        core.result(key, number, now_s=4.0)
+    both = {of(Send, core.offer(request(n, arrived_s=4.0)))[0].instance.id for n in (3, 4)}
+    assert both == {full.id, other.id}
+
+
 def test_an_instance_that_leaves_the_table_finishes_what_it_holds_and_then_closes() -> None:
     core = dispatcher(instance("a"))
     core.offer(request(1))

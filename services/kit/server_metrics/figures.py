@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from services.gpuagent.observation.core.exposition import Series, read
+from services.kit.server_metrics.exposition import Series, read
 
 MAX_MODELS: Final = 64
 """Models of one server; further ones are left out."""
@@ -31,6 +31,7 @@ class ServerKind:
         items, batches, computed_us: Counters of a server that answers in batches: items of all
             requests, batches, and the batches' times summed over requests, us.
         running, waiting: Gauges.
+        kv_use: Gauge of the share of the KV cache that is used; llama.cpp's keeps old prompts.
         first_token, token, latency: Histograms of times, s.
     """
 
@@ -45,6 +46,7 @@ class ServerKind:
     computed_us: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    kv_use: tuple[str, ...] = ()
     first_token: tuple[str, ...] = ()
     token: tuple[str, ...] = ()
     latency: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ KINDS: Final = (
         answer_tokens=("vllm:generation_tokens_total",),
         running=("vllm:num_requests_running",),
         waiting=("vllm:num_requests_waiting",),
+        kv_use=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         first_token=("vllm:time_to_first_token_seconds",),
         token=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
         latency=("vllm:e2e_request_latency_seconds",),
@@ -73,6 +76,7 @@ KINDS: Final = (
         answer_tokens=("sglang:generation_tokens_total",),
         running=("sglang:num_running_reqs",),
         waiting=("sglang:num_queue_reqs",),
+        kv_use=("sglang:token_usage",),
         first_token=("sglang:time_to_first_token_seconds",),
         token=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
         latency=("sglang:e2e_request_latency_seconds",),
@@ -123,6 +127,17 @@ KINDS: Final = (
         latency=("request_predict_seconds",),
     ),
 )
+
+
+def names_of(*quantities: str) -> tuple[str, ...]:
+    """Return the names that quantities have, of all kinds of servers."""
+    return tuple(name for kind in KINDS for each in quantities for name in getattr(kind, each))
+
+
+_LOAD_NAMES: Final = names_of("running", "waiting", "kv_use")
+_FULL_KV: Final = 0.95
+"""Use of the KV cache from which a server that has a queue starts no further request."""
+
 PREFIXES: Final = tuple(kind.prefix for kind in KINDS)
 _COUNTERS: Final = (
     *("requests", "prompt_tokens", "answer_tokens", "items", "batches", "computed_us"),
@@ -214,6 +229,36 @@ def figures(page: bytes) -> tuple[ServerFigures, ...]:
         if any(name.startswith(kind.prefix) for name in series)
         for found in _of_kind(kind, series)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """Requests that a server has now, whoever sent them.
+
+    Attributes:
+        requests: Those that it works on, and those that wait there.
+        full: A further one would wait there for long: its KV cache is full and requests wait, or
+            more wait than it works on.
+    """
+
+    requests: float
+    full: bool
+
+
+def load_of(page: bytes) -> ServerLoad | None:
+    """Return the load that a page states, of all models together; None: it states none."""
+    found: dict[str, list[float]] = {}
+    for each in read(page, _LOAD_NAMES):
+        found.setdefault(each.name, []).append(each.value)
+
+    def values(quantity: str) -> list[float]:
+        return found.get(next((name for name in names_of(quantity) if name in found), ""), [])
+
+    running, waiting = sum(values("running")), sum(values("waiting"))
+    if not values("running") and not values("waiting"):
+        return None
+    kv_full = max(values("kv_use"), default=0.0) >= _FULL_KV
+    return ServerLoad(running + waiting, waiting > 0 and (kv_full or waiting > running))
 
 
 def _of_kind(kind: ServerKind, series: Mapping[str, list[Series]]) -> Iterator[ServerFigures]:

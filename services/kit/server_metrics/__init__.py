@@ -1,0 +1,1 @@
+"""Metrics pages of servers that are not ours, as they write them."""
