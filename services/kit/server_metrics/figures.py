@@ -233,7 +233,7 @@ def figures(page: bytes) -> tuple[ServerFigures, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """Requests that a server has now, whoever sent them.
+    """Requests that a server has now, from all clients together.
 
     Attributes:
         requests: Those that it works on, and those that wait there.

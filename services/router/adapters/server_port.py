@@ -33,7 +33,7 @@ _LOAD_BYTES: Final = 2**20
 """Of a page of metrics; vLLM's, of one model, is about 100 kB."""
 
 _NO_LOAD_S: Final = 60.0
-"""Time for which a server without such metrics is not asked for them again, s."""
+"""Time for which a server without such metrics is not read again, s."""
 
 _MOST_OTHERS: Final = 4096
 """Requests of others that count: as many as a server may have slots."""
@@ -158,7 +158,7 @@ class ServerPort:
         self._late = 0
         self._held = 0
         self._metrics = metrics
-        self._asked_again_s = 0.0
+        self._load_due_s = 0.0
 
     def send(self, request: Request) -> None:
         """Give a request's pick this server; refuse one that no gateway waits for."""
@@ -222,7 +222,7 @@ class ServerPort:
     async def _note_load(self) -> None:
         """Report what the server says of its load, where it does."""
         path = self._metrics()
-        if not (self._up and path) or self._clock.monotonic() < self._asked_again_s:
+        if not (self._up and path) or self._clock.monotonic() < self._load_due_s:
             return
         held, load = self._held, None
         url = f"http://{self.instance.endpoint}{path}"
@@ -232,7 +232,7 @@ class ServerPort:
         except (OSError, aiohttp.ClientError, TimeoutError):
             pass
         if load is None:
-            self._asked_again_s = self._clock.monotonic() + _NO_LOAD_S
+            self._load_due_s = self._clock.monotonic() + _NO_LOAD_S
             self._listener.note_load(self.instance, 0, 0.0)
             return
         # What came or went while the page was on its way may be on it or not.
@@ -246,7 +246,7 @@ class ServerPort:
         self._up = up
         about = {"endpoint": self.instance.endpoint, "model": self.instance.model}
         if up:
-            self._asked_again_s = 0.0
+            self._load_due_s = 0.0
             _log.info("the server takes requests", **about)
             self._listener.hello(self.instance, Hello(self.instance.credits, _METADATA))
         else:

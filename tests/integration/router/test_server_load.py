@@ -1,4 +1,4 @@
-"""What a picker learns from the metrics of a server."""
+"""Load that a picker learns from the metrics of a server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Listener:
 async def test_a_server_says_its_load_where_it_has_metrics(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its queue is of others; a page that is not there is asked for once a minute, "" never."""
+    """Its queue is of others; a page that is not there is read once a minute, "" never."""
     monkeypatch.setattr(server_port, "PROBE_S", 0.01)
     fault, listener = tmp_path / "fault", Listener()
     fault.write_text("queue")

@@ -1,4 +1,4 @@
-"""What a server's metrics say of its load."""
+"""Load that a server states in its metrics."""
 
 import pytest
 
