@@ -1,18 +1,20 @@
 """Behaviours of vLLM's server through a router: python -m benchmarks.api --router URL --direct URL.
 
 Each is requested of the server itself and of the router before it: the router has to have all
-that the server has. How to start both: docs/generative.md, "Through unmodified clients".
+that the server has. How to start both: docs/generative.md, "Tried with vLLM".
 """
 
 import argparse
 import asyncio
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import ClientSession, ClientTimeout
 
 from benchmarks.api.behaviours import BEHAVIOURS, Behaviour, Found
+from benchmarks.api.vllm_tests import VLLM_TESTS
 from benchmarks.harness import Row
 
 _SECONDS = 120.0
@@ -20,7 +22,7 @@ _SECONDS = 120.0
 
 async def found(session: ClientSession, url: str, model: str, wanted: Behaviour) -> Found:
     """Return what a server answers."""
-    body = None if wanted.body is None else {"model": model, **wanted.body}
+    body = {"model": model, **wanted.body} if isinstance(wanted.body, Mapping) else wanted.body
     call = session.get(url) if body is None else session.post(url, json=body)
     async with call as answer:
         text = await answer.text()
@@ -51,7 +53,7 @@ async def main() -> None:
     given = parser.parse_args()
     rows: list[Row] = []
     async with ClientSession(timeout=ClientTimeout(total=_SECONDS)) as session:
-        for each in BEHAVIOURS:
+        for each in (*BEHAVIOURS, *VLLM_TESTS):
             direct = await has(session, given.direct, given.direct_model, each)
             router = await has(session, given.router, given.router_model, each)
             rows.append({"path": each.path, "says": each.says, "direct": direct, "router": router})

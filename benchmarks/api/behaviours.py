@@ -68,13 +68,13 @@ class Behaviour:
     Attributes:
         says: The behaviour, in a few words.
         path: Of the request; it is a POST where there is a body.
-        body: Of the request, without `model`. None: GET.
+        body: Of the request; an object gets the `model`. None: GET.
         holds: Returns whether an answer has it; an error counts as no.
     """
 
     says: str
     path: str
-    body: Mapping[str, Any] | None = field(default=None)
+    body: Any = field(default=None)
     holds: Callable[[Found], object] = lambda found: found.status == 200
 
 
@@ -98,12 +98,14 @@ def refused(found: Found) -> object:
     return found.status in (400, 422) and found.document["error"]["message"]
 
 
-def _completion(says: str, holds: Callable[[Found], object], **body: Any) -> Behaviour:
+def completion(says: str, holds: Callable[[Found], object], **body: Any) -> Behaviour:
+    """Return a behaviour of completions: of five tokens, unless the body says otherwise."""
     usual = {"prompt": "Hello, my name is", "max_tokens": 5, "temperature": 0}
     return Behaviour(says, COMPLETIONS, usual | body, holds)
 
 
-def _chat(says: str, holds: Callable[[Found], object], **body: Any) -> Behaviour:
+def chat(says: str, holds: Callable[[Found], object], **body: Any) -> Behaviour:
+    """Return a behaviour of chat: of five tokens, unless the body says otherwise."""
     usual = {"messages": user("Say one word."), "max_tokens": 5, "temperature": 0}
     return Behaviour(says, CHAT, usual | body, holds)
 
@@ -130,11 +132,16 @@ CALLED: Final = [
     },
     {"role": "tool", "tool_call_id": "c-1", "content": "Sunny"},
 ]
-THINKING: Final = {"chat_template_kwargs": {"enable_thinking": True}, "max_tokens": 12}
+THINKING: Final = {
+    "messages": user("Why is the sky blue?"),
+    "chat_template_kwargs": {"enable_thinking": True},
+    "max_tokens": 12,
+}
 
 
-def _schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+def schema(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a JSON schema as the format of an answer."""
+    return {"type": "json_schema", "json_schema": {"name": "a", "schema": wanted}}
 
 
 SERVER: Final = (
@@ -148,94 +155,94 @@ SERVER: Final = (
     ),
 )
 TEXTS: Final = (
-    _completion("continues a text", lambda f: f.choice["finish_reason"] == "length"),
-    _completion("counts tokens", lambda f: f.document["usage"]["completion_tokens"] == 5),
-    _completion("takes tokens as prompt", lambda f: f.choice["text"], prompt=[1, 2, 3]),
-    _completion("takes several prompts", lambda f: len(texts(f)) == 2, prompt=["a", "b"]),
-    _completion("takes several, of tokens", lambda f: len(texts(f)) == 2, prompt=[[1, 2], [3]]),
-    _completion("answers n times", lambda f: len(texts(f)) == 3, n=3, temperature=1),
-    _completion("likeliest token", lambda f: len(f.choice["logprobs"]["tokens"]) == 5, logprobs=0),
-    _completion("top tokens", lambda f: len(f.choice["logprobs"]["top_logprobs"]) == 5, logprobs=5),
-    _completion("bounds logprobs", refused, logprobs=1000),
-    _completion("echoes", lambda f: f.choice["text"].startswith("Hello"), echo=True),
-    _completion(
+    completion("continues a text", lambda f: f.choice["finish_reason"] == "length"),
+    completion("counts tokens", lambda f: f.document["usage"]["completion_tokens"] == 5),
+    completion("takes tokens as prompt", lambda f: f.choice["text"], prompt=[1, 2, 3]),
+    completion("takes several prompts", lambda f: len(texts(f)) == 2, prompt=["a", "b"]),
+    completion("takes several, of tokens", lambda f: len(texts(f)) == 2, prompt=[[1, 2], [3]]),
+    completion("answers n times", lambda f: len(texts(f)) == 3, n=3, temperature=1),
+    completion("likeliest token", lambda f: len(f.choice["logprobs"]["tokens"]) == 5, logprobs=0),
+    completion("top tokens", lambda f: len(f.choice["logprobs"]["top_logprobs"]) == 5, logprobs=5),
+    completion("bounds logprobs", refused, logprobs=1000),
+    completion("echoes", lambda f: f.choice["text"].startswith("Hello"), echo=True),
+    completion(
         "echoes with logprobs",
         lambda f: f.choice["logprobs"]["token_logprobs"][0] is None,
         echo=True,
         logprobs=1,
     ),
-    _completion("logprobs of the prompt", lambda f: f.choice["prompt_logprobs"], prompt_logprobs=1),
-    _completion("stops at a word", lambda f: f.choice["finish_reason"] == "stop", stop=["a", "e"]),
-    _completion(
+    completion("logprobs of the prompt", lambda f: f.choice["prompt_logprobs"], prompt_logprobs=1),
+    completion("stops at a word", lambda f: f.choice["finish_reason"] == "stop", stop=["a", "e"]),
+    completion(
         "keeps the stop word",
         lambda f: f.choice["text"][-1] in "ae",
         stop=["a", "e"],
         include_stop_str_in_output=True,
     ),
-    _completion("stops at a token", lambda f: f.choice["text"], stop_token_ids=[28]),
-    _completion("biases tokens", lambda f: len(set(f.choice["text"])) <= 12, logit_bias={"99": 99}),
-    _completion("refuses a bias of no token", refused, logit_bias={"99999999": 1}),
-    _completion("generates at least", lambda f: f.status == 200, min_tokens=5, max_tokens=5),
-    _completion("passes over its end", lambda f: f.choice["text"], ignore_eos=True, max_tokens=40),
-    _completion("sampling of its own", lambda f: f.choice["text"], top_k=3, min_p=0.1, seed=1),
-    _completion("penalties", lambda f: f.choice["text"], repetition_penalty=1.2, temperature=1),
-    _completion("tokens of the answer", lambda f: f.choice["token_ids"], return_token_ids=True),
-    _completion("refuses a temperature", refused, temperature=-1),
-    _completion("refuses what is too long", refused, prompt="word " * 3000),
-    _completion("refuses no prompt", refused, prompt=[]),
-    _completion("streams", lambda f: f.done and len(f.events) >= 5, stream=True),
-    _completion(
+    completion("stops at a token", lambda f: f.choice["text"], stop_token_ids=[28]),
+    completion("biases tokens", lambda f: len(set(f.choice["text"])) <= 12, logit_bias={"99": 99}),
+    completion("refuses a bias of no token", refused, logit_bias={"99999999": 1}),
+    completion("generates at least", lambda f: f.status == 200, min_tokens=5, max_tokens=5),
+    completion("passes over its end", lambda f: f.choice["text"], ignore_eos=True, max_tokens=40),
+    completion("sampling of its own", lambda f: f.choice["text"], top_k=3, min_p=0.1, seed=1),
+    completion("penalties", lambda f: f.choice["text"], repetition_penalty=1.2, temperature=1),
+    completion("tokens of the answer", lambda f: f.choice["token_ids"], return_token_ids=True),
+    completion("refuses a temperature", refused, temperature=-1),
+    completion("refuses what is too long", refused, prompt="word " * 3000),
+    completion("refuses no prompt", refused, prompt=[]),
+    completion("streams", lambda f: f.done and len(f.events) >= 5, stream=True),
+    completion(
         "streams several by index",
         lambda f: {c["index"] for e in f.events for c in e["choices"]} == {0, 1},
         prompt=["a", "b"],
         stream=True,
     ),
-    _completion("no usage unless wanted", lambda f: "usage" not in f.events[-1], stream=True),
-    _completion("usage at the end", lambda f: f.events[-1]["usage"] and f.done, **COUNTED),
-    _completion(
+    completion("no usage unless wanted", lambda f: "usage" not in f.events[-1], stream=True),
+    completion("usage at the end", lambda f: f.events[-1]["usage"] and f.done, **COUNTED),
+    completion(
         "usage of each chunk",
         lambda f: all(each["usage"] for each in f.events),
         stream=True,
         stream_options={"include_usage": True, "continuous_usage_stats": True},
     ),
-    _completion("stream options of no stream", refused, stream_options={"include_usage": True}),
+    completion("stream options of no stream", refused, stream_options={"include_usage": True}),
 )
 TALKS: Final = (
-    _chat("answers", lambda f: f.choice["message"]["role"] == "assistant"),
-    _chat("streams, role first", lambda f: f.deltas[0]["role"] and f.joined("content"), **COUNTED),
-    _chat("other limit", lambda f: f.choice["finish_reason"] == "length", max_completion_tokens=2),
-    _chat(
+    chat("answers", lambda f: f.choice["message"]["role"] == "assistant"),
+    chat("streams, role first", lambda f: f.deltas[0]["role"] and f.joined("content"), **COUNTED),
+    chat("other limit", lambda f: f.choice["finish_reason"] == "length", max_completion_tokens=2),
+    chat(
         "top tokens",
         lambda f: len(f.choice["logprobs"]["content"][0]["top_logprobs"]) == 5,
         logprobs=True,
         top_logprobs=5,
     ),
-    _chat(
+    chat(
         "top tokens, none", lambda f: f.choice["logprobs"]["content"], logprobs=True, top_logprobs=0
     ),
-    _chat(
+    chat(
         "streams logprobs",
         lambda f: any(c.get("logprobs") for e in f.events for c in e["choices"]),
         stream=True,
         logprobs=True,
         top_logprobs=1,
     ),
-    _chat("bounds top tokens", refused, logprobs=True, top_logprobs=1000),
-    _chat(
+    chat("bounds top tokens", refused, logprobs=True, top_logprobs=1000),
+    chat(
         "joins parts of a text",
         lambda f: f.choice["message"],
         messages=user([{"type": "text", "text": each} for each in ("one", "two")]),
     ),
-    _chat(
+    chat(
         "continues a message",
         lambda f: f.choice["message"]["content"],
         messages=[*user("Hi"), {"role": "assistant", "content": "Hello, I"}],
         continue_final_message=True,
         add_generation_prompt=False,
     ),
-    _chat("passes over unknown members", lambda f: f.status == 200, no_such_member=1),
-    _chat("refuses no messages", refused, messages="none"),
-    _chat("user, metadata, store", lambda f: f.status == 200, user="a", metadata={}, store=False),
+    chat("passes over unknown members", lambda f: f.status == 200, no_such_member=1),
+    chat("refuses no messages", refused, messages="none"),
+    chat("user, metadata, store", lambda f: f.status == 200, user="a", metadata={}, store=False),
     Behaviour(
         "writes a response",
         RESPONSES,
@@ -258,44 +265,47 @@ TALKS: Final = (
     Behaviour("reads tokens", "/detokenize", {"tokens": [1, 2]}, lambda f: f.document["prompt"]),
 )
 STRUCTURED: Final = (
-    _chat(
+    chat(
         "an object",
         lambda f: (
-            isinstance(json.loads(f.choice["message"]["content"]), dict)
-            or f.choice["finish_reason"] == "length"
+            (
+                f.choice["finish_reason"] == "length"  # of an object that it did not end
+                and f.choice["message"]["content"].lstrip().startswith("{")
+            )
+            or isinstance(json.loads(f.choice["message"]["content"]), dict)
         ),
         response_format={"type": "json_object"},
         max_tokens=60,
     ),
-    _chat(
+    chat(
         "a schema",
         lambda f: json.loads(f.choice["message"]["content"]).keys() == {"name", "age"},
-        response_format=_schema(PERSON),
+        response_format=schema(PERSON),
         max_tokens=60,
     ),
-    _chat(
+    chat(
         "a schema, streamed",
         lambda f: json.loads(f.joined("content")).keys() == {"name", "age"},
-        response_format=_schema(PERSON),
+        response_format=schema(PERSON),
         max_tokens=60,
         stream=True,
     ),
-    _chat(
+    chat(
         "a choice",
         lambda f: f.choice["message"]["content"] in ("yes", "no"),
         structured_outputs={"choice": ["yes", "no"]},
     ),
-    _completion(
+    completion(
         "a pattern",
         lambda f: f.choice["text"].strip().isdigit(),
         structured_outputs={"regex": "[0-9]{2}"},
     ),
-    _completion(
+    completion(
         "a grammar",
         lambda f: f.choice["text"] in ("a", "b"),
         structured_outputs={"grammar": 'root ::= "a" | "b"'},
     ),
-    _chat(
+    chat(
         "calls a tool",
         lambda f: (
             json.loads(f.choice["message"]["tool_calls"][0]["function"]["arguments"]) is not None
@@ -303,34 +313,34 @@ STRUCTURED: Final = (
         **TOOLS,
         tool_choice="required",
     ),
-    _chat(
+    chat(
         "calls the tool that is named",
         lambda f: f.choice["message"]["tool_calls"][0]["function"]["name"] == "time",
         **TOOLS,
         tool_choice=NAMED,
     ),
-    _chat(
+    chat(
         "streams a call", lambda f: f.arguments is not None, **TOOLS, tool_choice=NAMED, stream=True
     ),
-    _chat(
+    chat(
         "calls none",
         lambda f: not f.choice["message"].get("tool_calls"),
         **{**TOOLS, "max_tokens": 5},
         tool_choice="none",
     ),
-    _chat("refuses a tool that is not there", refused, tools=TOOLS["tools"], tool_choice={}),
-    _chat("takes the result of a tool", lambda f: f.choice["message"], messages=CALLED),
-    _chat(
+    chat("refuses a tool that is not there", refused, tools=TOOLS["tools"], tool_choice={}),
+    chat("takes the result of a tool", lambda f: f.choice["message"], messages=CALLED),
+    chat(
         "reasons",
         lambda f: f.choice["message"].get("reasoning") or f.choice["message"]["reasoning_content"],
         **THINKING,
     ),
-    _chat(
+    chat(
         "streams its reasoning",
         lambda f: f.joined("reasoning") or f.joined("reasoning_content"),
         **THINKING,
         stream=True,
     ),
-    _chat("reasons in silence", lambda f: f.status == 200, **THINKING, include_reasoning=False),
+    chat("reasons in silence", lambda f: f.status == 200, **THINKING, include_reasoning=False),
 )
 BEHAVIOURS: Final = (*SERVER, *TEXTS, *TALKS, *STRUCTURED)

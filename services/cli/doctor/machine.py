@@ -11,9 +11,11 @@ from typing import Any, Final
 import pynvml
 
 from services.cli.doctor.finding import Finding, bad, fine, note
+from services.cli.doctor.gpus_together import gpus_together
 from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.node_conditions import missing_provider
+from services.kit.config import Deployment
 from services.kit.errors import ServiceError
 from services.kit.hardware.boards import table_of
 from services.kit.process import confinement
@@ -22,11 +24,14 @@ _MIG_CONFIG: Final = Path("/proc/driver/nvidia/capabilities/mig/config")
 _WITHOUT_GPU: Final = "cores and simulated GPUs work without one"
 
 
-def machine(mps_binary: Path, *, needs_gpu: bool) -> Iterator[Finding]:
+def machine(
+    mps_binary: Path, *, needs_gpu: bool, deployment: Deployment | None = None
+) -> Iterator[Finding]:
     """Yield findings on this machine; change nothing.
 
     Args:
         mps_binary: NVIDIA's control program of MPS, path or name.
+        deployment: The deployment, for its variants on several GPUs; None: there is no valid file.
         needs_gpu: A node of the deployment has real GPUs.
     """
     yield from _builds()
@@ -41,6 +46,8 @@ def machine(mps_binary: Path, *, needs_gpu: bool) -> Iterator[Finding]:
         yield from _driver()
         yield from _gpus()
         yield from _refused()
+        if deployment is not None:
+            yield from gpus_together(deployment)
     finally:
         pynvml.nvmlShutdown()
     for provider in ("cuda", "tensorrt"):

@@ -41,7 +41,7 @@ def doctor(config: Path, *, as_json: bool) -> bool:
     nodes = deployment.nodes.values() if deployment is not None else ()
     needs_gpu = any(node.simulated is None and node.cpu is None for node in nodes)
     binary = next((node.mps.control_binary for node in nodes if node.mps), Mps().control_binary)
-    findings += machine(binary, needs_gpu=needs_gpu)
+    findings += machine(binary, needs_gpu=needs_gpu, deployment=deployment)
     if as_json:
         print_json(findings)
     else:

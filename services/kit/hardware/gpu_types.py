@@ -174,6 +174,7 @@ class GpuTable(GpuModel):
         peak: The ends of its roofline.
         energy_counter: The driver counts energy (Volta or newer).
         clock_lock: The driver locks clocks (Volta or newer).
+        nvlink: Its boards come on a module that joins those of a node by NVLink.
         clock_curve: How latency and power follow its clock.
         analytic: Factors of the analytic profile.
         tokens: Factors of language models.
@@ -194,6 +195,7 @@ class GpuTable(GpuModel):
     peak: Peaks
     energy_counter: bool
     clock_lock: bool
+    nvlink: bool
     clock_curve: ClockCurve
     analytic: AnalyticFactors
     tokens: TokenFactors
@@ -313,6 +315,7 @@ def _parse(data: Mapping[str, Any]) -> GpuTable:
         peak=peak,
         energy_counter=data["energy_counter"],
         clock_lock=data["clock_lock"],
+        nvlink=data.get("nvlink", False),
         clock_curve=ClockCurve(**_section(data, "clock_curve")),
         analytic=AnalyticFactors(**analytic),
         tokens=TokenFactors(**_section(data, "tokens")),

@@ -20,7 +20,7 @@ NO_MPS = Path("no-such-program")
 def example(folder: Path, **node: object) -> Path:
     """The example deployment on free ports, with its node changed."""
     data = yaml.safe_load((ROOT / "cinquefoil.yaml").read_text())
-    for name in ("carbon", "planner", "router"):
+    for name in ("carbon", "planner", "router", "console"):
         data.setdefault(name, {})["listen"] = f"127.0.0.1:{free_port()}"
     data["nodes"]["node-0"] |= {"listen": f"127.0.0.1:{free_port()}", **node}
     path = folder / "cinquefoil.yaml"
@@ -97,6 +97,52 @@ def test_gpus_show_mig_mode_energy_and_what_to_do(tmp_path: Path) -> None:
     assert found["GPU 1 MIG"].found == "not supported"
     assert found["cuda"].verdict is Verdict.BAD
     assert found["MPS"].verdict is Verdict.NOTE
+
+
+@pytest.mark.parametrize(
+    ("gpus", "verdict", "found"),
+    [
+        (("h100-80gb",) * 4, Verdict.FINE, "4 of 4 GPUs (NVIDIA H100 80GB HBM3), all with NVLink"),
+        (("l40s-48gb",) * 4, Verdict.NOTE, "no NVLink between GPU 0 and 1"),
+        (
+            ("h100-80gb",) * 3 + ("t4",),
+            Verdict.BAD,
+            "here: 3 x NVIDIA H100 80GB HBM3, 1 x Tesla T4",
+        ),
+    ],
+)
+def test_a_variant_on_several_gpus_needs_them_here_and_nvlink(
+    gpus: tuple[str, ...], verdict: Verdict, found: str, tmp_path: Path
+) -> None:
+    """On a simulated driver; with a second node of real GPUs a lack is a note."""
+    large = {
+        "accuracy": 80.0,
+        "gpus": 4,
+        "profile": {"kind": "language", "parameters_b": 70},
+        "runtime": {"kind": "openai", "command": ["serve", "{port}"]},
+    }
+    path = example(tmp_path, simulated=None)
+    data = yaml.safe_load(path.read_text())
+    slo = {"latency_s": 30}
+    data["models"] = {"chat": {"slo": slo, "demand_rps": 1, "variants": {"70b": large}}}
+    restore = install(FakeNvml("n", gpus, state_dir=tmp_path, activity=lambda _: NoActivity()))
+    findings = []
+    try:
+        for name in ("node-0", "node-1"):
+            data["nodes"][name] = {**data["nodes"]["node-0"], "listen": f"127.0.0.1:{free_port()}"}
+            path.write_text(yaml.safe_dump(data))
+            deployment, _ = deployment_file(path)
+            assert deployment is not None
+            seen = by_subject(list(machine(NO_MPS, needs_gpu=True, deployment=deployment)))
+            findings.append(seen["variant chat/70b"])
+    finally:
+        restore()
+
+    assert found in findings[0].found
+    assert [each.verdict for each in findings] == [
+        verdict,
+        Verdict.NOTE if verdict is Verdict.BAD else verdict,
+    ]
 
 
 def test_a_line_has_mark_subject_finding_and_remedy() -> None:

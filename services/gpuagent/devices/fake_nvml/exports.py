@@ -100,6 +100,16 @@ def _uuid(device: _Device) -> str:
     return device.uuid if isinstance(device, FakeGpu) else device.compute.uuid
 
 
+@_export("nvmlDeviceGetP2PStatus", GPU, GPU, UINT, UINT_OUT)
+def _p2p_status(one: FakeGpu, other: FakeGpu, capability: int) -> int:
+    """Return whether two GPUs reach one another: those of one module by NVLink, no others."""
+    if one is other or capability >= pynvml.NVML_P2P_CAPS_INDEX_UNKNOWN:
+        raise Fault(Code.INVALID_ARGUMENT)
+    joined = one.table.nvlink and one.table.name == other.table.name
+    ok = joined and capability == pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+    return int(pynvml.NVML_P2P_STATUS_OK if ok else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
+
+
 # ---- memory ------------------------------------------------------------------------------------
 
 
