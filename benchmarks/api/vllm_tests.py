@@ -1,4 +1,4 @@
-"""What vLLM's own tests of its server require beyond `behaviours`, a section for each file of them.
+"""Requirements of vLLM's own tests of its server beyond `behaviours`, a section a file of tests.
 
 Source: vLLM, "tests/entrypoints/openai"; restated as requests, for any model.
 """
@@ -51,7 +51,7 @@ def ends(found: Found) -> int:
 
 
 def bodied(says: str, content: Any) -> Behaviour:
-    """Return the refusal of a body that is no object."""
+    """Return the refusal of a body other than an object."""
     return Behaviour(says, CHAT, content, refused)
 
 
