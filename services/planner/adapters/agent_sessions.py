@@ -51,6 +51,9 @@ _BOOKED_AT_ONCE: Final = 50
 _SILENT_S: Final = 2.0
 """Silence of an agent, which reports its meters twice a second, after which it may be lost, s."""
 
+_SAID_SILENT_S: Final = 2.5
+"""Silence of an agent after which a condition names its node, s."""
+
 _MISSED_REPORTS: Final = 4
 """Usual intervals between an agent's reports after which it counts as silent."""
 
@@ -201,6 +204,7 @@ class AgentSessions:
         self._begun: set[str] = set()
         self._may_book, self._booked_s = float(_BOOKED_AT_ONCE), self._clock.monotonic()
         state.readings.collect = self._read_all
+        state.silent = self._silent
 
     @property
     def reports(self) -> Mapping[str, AgentReport]:
@@ -410,6 +414,10 @@ class AgentSessions:
         """End all streams: the service drains."""
         for session in self._sessions.values():
             session.close()
+
+    def _silent(self) -> list[str]:
+        now_s = self._clock.monotonic()
+        return [node for node, each in self._sessions.items() if each.silent(now_s, _SAID_SILENT_S)]
 
     def _check_rate(self, node: str) -> None:
         """Refuse a node that joins repeatedly: each time routes and plans are recomputed."""

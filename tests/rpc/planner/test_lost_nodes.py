@@ -114,6 +114,20 @@ async def test_a_silent_node_that_no_router_reaches_is_replaced_at_once(
     assert len(ids) == len(set(ids))
 
 
+async def test_a_silent_agent_is_named_while_its_stream_is_open(tmp_path: Path, grid: Grid) -> None:
+    """A process that is stopped keeps its connection; keepalive ends that much later."""
+    a = Agent("node-a", ("GPU-1",))
+    away = "node/node-a"
+    async with planner(slow_to_give_up(tmp_path, grid)) as stub, living(a, stub):
+        await active(stub, 1)
+        async with speaking(a):
+            await watch(stub, lambda seen: away not in {each.subject for each in seen.conditions})
+            await asyncio.sleep(0.5)
+        await watch(stub, lambda seen: away in {each.subject for each in seen.conditions})
+        async with speaking(a):
+            await watch(stub, lambda seen: away not in {each.subject for each in seen.conditions})
+
+
 @pytest.mark.parametrize("sign", ["another router reaches it", "its agent speaks"])
 async def test_a_node_that_shows_any_sign_of_life_keeps_its_place(
     tmp_path: Path, grid: Grid, sign: str

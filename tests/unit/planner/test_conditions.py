@@ -73,6 +73,14 @@ def test_a_node_that_left_is_away_again() -> None:
     assert found(seen) == [("NODE_AWAY", "node/a", "")]
 
 
+def test_a_node_whose_agent_hangs_is_away_while_its_stream_is_open() -> None:
+    """A stopped process keeps its connection for as long as keepalive waits."""
+    seen = working()
+    seen.silent = lambda: ["a"]
+
+    assert found(seen) == [("NODE_AWAY", "node/a", "")]
+
+
 def test_an_intensity_without_a_source_is_stale() -> None:
     seen = working()
     seen.update_intensity({"Z": 100.0}, {}, {"Z": "held"})

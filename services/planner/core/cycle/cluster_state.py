@@ -105,6 +105,7 @@ class ClusterState:
         carbon: Keeps carbon budgets.
         before_intensity: Called before intensities change, to book energy at the old ones.
         of_nodes: Conditions of the nodes, and their zones, at a revision of the fleet.
+        silent: Returns the nodes whose agents have fallen silent, though their streams are open.
     """
 
     clock: Clock
@@ -145,6 +146,7 @@ class ClusterState:
     due_rps: Mapping[str, float] = field(default_factory=dict)
     before_intensity: Callable[[], None] = lambda: None
     of_nodes: tuple[int, tuple[Condition, ...], tuple[str, ...]] = (-1, (), ())
+    silent: Callable[[], Iterable[str]] = tuple
 
     def __post_init__(self) -> None:
         self.deployed = self.deployed or self.models

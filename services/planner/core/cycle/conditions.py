@@ -24,6 +24,7 @@ def cluster_conditions(state: ClusterState) -> tuple[Condition, ...]:
     _, of_nodes, zones = state.of_nodes
     return (
         *of_nodes,
+        *_of_silent(state),
         *_of_zones(zones, state),
         *_of_variants(state),
         *_of_texts(state),
@@ -56,6 +57,12 @@ def _of_node(name: str, node: config.Node, state: ClusterState) -> Iterator[Cond
                 f"variant/{spec.model}/{spec.variant}",
                 f"on {name}, {spec.placement}: {segment.reason}",
             )
+
+
+def _of_silent(state: ClusterState) -> Iterator[Condition]:
+    for name in state.silent():
+        why = f"the agent of {name} is silent: it hangs, or nothing comes from its machine any more"
+        yield Condition(ConditionKind.NODE_AWAY, f"node/{name}", why)
 
 
 def _of_zones(zones: Iterable[str], state: ClusterState) -> Iterator[Condition]:
