@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -46,6 +47,7 @@ from services.router.core.worker_port import WorkerPort
 from services.router.edge.app import edge
 from services.router.frontend.messages import transport_limit
 from services.router.picker.app import picker
+from services.router.picker.listener import PickerListener
 from services.router.picker.pool_follower import PoolFollower
 from services.router.picker.servicer import Profiles
 from services.router.runtime.decision_executor import DecisionExecutor
@@ -139,18 +141,7 @@ async def run_one(
         _batches(deployment) as batches,
         router.ports,
         router.follower,
-        picker(
-            deployment,
-            router.engine,
-            router.pools,
-            router.ports,
-            follower=router.follower,
-            profiles=router.profiles,
-            intensity=router.intensity,
-            access=access,
-            clock=RealClock(),
-            grace_s=_GRACE_S,
-        ),
+        router.picker_at(access),
         edge(
             settings,
             router.engine,
@@ -236,6 +227,7 @@ class _Router:
         file = self._settings.routing_file
         self._file = None if file is None else RoutingFile(file)
         self._reported_s = self._clock.monotonic()
+        self._picker: PickerListener | None = None
         self._heard, self._routed = asyncio.Event(), asyncio.Event()
         self._planned = self.engine.registry.table
         self.intensity = self._carbon.intensity
@@ -243,6 +235,27 @@ class _Router:
     def _connect(self, instance: Instance, listener: DecisionExecutor) -> WorkerPort:
         opened = self.ports if self.pools.owns(instance.id) else self.streams
         return opened.connect(instance, listener)
+
+    def picker_at(self, access: Access | None) -> PickerListener:
+        """Return the server for gateways, at no address yet; `use_pools` gives it one.
+
+        Args:
+            access: Who may call what; None: everybody everything.
+        """
+        serve = partial(
+            picker,
+            engine=self.engine,
+            pools=self.pools,
+            ports=self.ports,
+            follower=self.follower,
+            profiles=self.profiles,
+            intensity=self.intensity,
+            access=access,
+            clock=self._clock,
+            grace_s=_GRACE_S,
+        )
+        self._picker = PickerListener(serve)
+        return self._picker
 
     def found(self, model: str, pool: str, addresses: tuple[str, ...]) -> None:
         """Take the addresses of a pool."""
@@ -253,13 +266,16 @@ class _Router:
         """Take over the pools of servers of others, where this router is a gateway's picker.
 
         Raises:
-            ServiceError: They cannot be followed; nothing has changed.
+            ServiceError: They cannot be followed, or the gateways' address cannot be bound.
         """
-        if not self._settings.picker_listen or not self.follower.entered:
+        if self._picker is None or not self.follower.entered:
             return
+        if not deployment.router.picker_listen:
+            deployment = deployment.model_copy(update={"models": {}})
         await asyncio.to_thread(self.profiles.use, deployment.models)
         await self.follower.use(deployment)
         self.engine.swap(self.pools.merged(self._planned))
+        await self._picker.use(deployment)
 
     def _account(self, routes: ModelRoutes) -> Account:
         return Account(routes, self._carbon.intensity, self._settings.slo_windows_s, self._watchers)

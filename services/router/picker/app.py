@@ -57,9 +57,6 @@ async def picker(  # noqa: PLR0913 - one value per collaborator of the compositi
         grace_s: Time that streams in progress have to end, s.
     """
     settings = deployment.router
-    if not settings.picker_listen:
-        yield
-        return
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
 

@@ -30,7 +30,7 @@ _SPARE_S: Final = 5.0
 """Time to end a process, on top of the time that requests may take."""
 
 
-LIVE: Final = ("models.*",)
+LIVE: Final = ("models.*", "router.picker_listen")
 USED: Final = (
     *("router.*", "predictor*", "tls*", "access*"),
     *(f"{each}.{name}" for each in ("planner", "carbon") for name in ("listen", "address")),

@@ -19,6 +19,7 @@ from aiohttp.test_utils import TestServer
 from benchmarks._link import linked
 from benchmarks.picker.envoy import ACCOUNT, PICK, binary, config, envoy
 from services.kit.config import Tls
+from services.kit.errors import FailedPrecondition
 from services.kit.net import free_port
 from tests.support.certificates import issued
 from tests.support.openai_server import Counting
@@ -258,6 +259,38 @@ async def test_servers_that_end_and_a_picker_that_ends(tmp_path: Path) -> None:
         here.faults[1].unlink()
         assert (await streamed.text()).endswith("data: [DONE]\n\n")
         assert [await read(here) for _ in range(8)] == [200] * 8
+
+
+async def test_a_reload_moves_the_picker(tmp_path: Path) -> None:
+    """The new address serves, then the old one ends; one that is taken changes nothing."""
+    async with gateway(tmp_path, PICK) as here:
+        reloads, addresses = here.world.reloads, [here.address(0), here.address(1)]
+        made, moved = here.world.made, f"127.0.0.1:{free_port()}"
+
+        def at(address: str) -> Any:
+            router = made.router.model_copy(update={"picker_listen": address})
+            return made.model_copy(update={"router": router})
+
+        with pytest.raises(FailedPrecondition, match=f"cannot listen at {addresses[0]}"):
+            await reloads.apply(at(addresses[0]))
+        before = (await status(here.world)).accepted
+        assert (await _posted(here.url, here.session)) == 200
+        assert (await status(here.world)).accepted == before + 1
+
+        await reloads.apply(at(moved))
+        assert (await _posted(here.url, here.session)) == 200  # Envoy fails open
+        assert (await status(here.world)).accepted == before + 1
+        async with envoy(tmp_path, addresses, moved, PICK, tls=None) as url:
+            assert (await _posted(url, here.session)) == 200
+        assert (await status(here.world)).accepted == before + 2
+        await reloads.apply(at(""))
+        assert await here.connected() == 0
+
+
+async def _posted(url: str, session: aiohttp.ClientSession) -> int:
+    async with session.post(f"{url}/v1/completions", json=PROMPT) as answer:
+        await answer.read()
+        return answer.status
 
 
 async def test_only_a_gateway_may_call(tmp_path: Path) -> None:
