@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
 
 from services.cli.observe.scenario import scenario
@@ -23,6 +24,23 @@ def test_the_simulator_reads_an_observed_load(tmp_path: Path) -> None:
     assert setting.deployment.models[model.name].slo.latency_s == 9.0 * 1.2
     assert {policy.strategy for policy in setting.scenario.policies} <= set(REGISTRY)
     assert setting.deployment.nodes["here"].simulated == ("h100-80gb", "h100-80gb")
+
+
+@pytest.mark.parametrize("factor", [1e-6, 0.1, 0.5, 1.0])
+def test_what_was_faster_than_any_plan_is_an_objective_that_the_simulator_takes(
+    tmp_path: Path, factor: float
+) -> None:
+    """Cached prompts and batches of one are faster than the formula: the model is not refused."""
+    seen = server(
+        rate_rps=0.5,
+        first_token_p95_s=0.05 * factor,
+        token_p95_s=0.005 * factor,
+        latency_p95_s=factor,
+    )
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump(scenario(figures(gpu(0), servers=(seen,)))))
+    (model,) = read(path).models
+    assert model.slo_latency_s >= 1.2 * factor
 
 
 def test_a_load_that_is_not_known_is_no_scenario() -> None:
