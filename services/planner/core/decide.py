@@ -39,7 +39,7 @@ from services.planner.core.placement.redundancy import missing_redundancy
 from services.planner.core.problem import catalog, score
 from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.power_conditions import power_conditions
-from services.planner.core.problem.power_curve import expected
+from services.planner.core.problem.power_curve import at_load, expected
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.problem.validation import check
 from services.planner.core.service_level import Violation
@@ -298,7 +298,7 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
         boot_s=snapshot.boot_s,
     )
     check(problem)
-    return problem
+    return at_load(problem)
 
 
 def _embodied(snapshot: Snapshot, settings: Settings) -> dict[str, float]:

@@ -271,7 +271,8 @@ class SegmentKind:
         processes: Worker processes on the slice.
         latency_s: Time of a full batch with every process busy, s.
         throughput_rps: Throughput of all processes together, req/s.
-        energy_j: Active energy per request in full batches, J.
+        energy_j: Active energy per request in full batches, J; of texts in a posed problem in
+            those of the demand (`power_curve.at_load`).
         accuracy: Accuracy of the variant.
         clock_mhz: SM clock of its GPU, common to all segments there, MHz; 0: not lowered.
         stage: Stage of the variant; all figures are those of the stage.

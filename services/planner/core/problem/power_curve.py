@@ -3,20 +3,25 @@
 A segment that batches takes what has arrived, so that its batches grow with the load until
 `batch = load * time of the batch`: a point of the curve for each batch size. Small batches take
 more energy a request: a step of a language model draws nearly as much for one answer as for ten.
-Programs count the energy of full batches, which is linear in the load, and so does the objective;
-the power and the emissions that a plan predicts are those of its load.
+Programs and the objective are linear in the load: of texts they count the energy that a request
+takes where the fewest segments of a kind that suffice serve the whole demand, which is exact for a
+plan of one kind and else at most what is drawn; the first step of dynamic slope scaling (Kim and
+Pardalos, "A solution approach to the fixed charge network flow problem using a dynamic slope
+scaling procedure", Operations Research Letters 24, 1999). The power and the emissions that a plan
+predicts are those of its load.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
+from services.kit.profiles.core.language import TokenProfile
 from services.kit.units import S_PER_H
 from services.planner.core.model import (
     Configuration,
@@ -28,10 +33,14 @@ from services.planner.core.model import (
     SegmentKind,
     Variant,
 )
+from services.planner.core.problem.latency_rule import admissible_rps
 
 FILLED: Final = 0.85
 """Part of its throughput to which a segment is filled, by routers or with waiting work: the rest
 keeps interactive requests' latency."""
+
+
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,7 @@ def curve_of(model: Model, kind: SegmentKind) -> PowerCurve:
     return _curve(variant, kind.pool.type, kind.profile, size, clock_ratio)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=8192)
 def _curve(
     variant: Variant, gpu: GpuType, profile: str, size: tuple[int, int], clock_ratio: float
 ) -> PowerCurve:
@@ -92,6 +101,55 @@ def _curve(
     return PowerCurve(rates, tuple(np.maximum.accumulate([points[rate] for rate in rates])))
 
 
+def at_load(problem: Problem) -> Problem:
+    """Return a problem in which kinds that serve texts have the energy of the demand's batches."""
+    models = {
+        model.name: model
+        for model in problem.models
+        if model.demand_rps > 0
+        and any(isinstance(variant.profile, TokenProfile) for variant in model.variants)
+    }
+    if not models:
+        return problem
+
+    def loaded(kind: SegmentKind) -> SegmentKind:
+        model = models.get(kind.model)
+        if model is None or kind.throughput_rps <= 0:
+            return kind
+        usable_rps = admissible_rps(problem.objective, model, kind) or kind.throughput_rps
+        count = max(math.ceil(model.demand_rps / usable_rps - _ROUNDING), 1)
+        return replace(kind, energy_j=request_energy_j(model, kind, count, fills=model.fills))
+
+    return replace(
+        problem,
+        catalog=tuple(map(loaded, problem.catalog)),
+        running=tuple(replace(each, kind=loaded(each.kind)) for each in problem.running),
+    )
+
+
+def request_energy_j(model: Model, kind: SegmentKind, count: int, *, fills: bool) -> float:
+    """Return the energy of a request where so many segments serve all of a model's demand, J."""
+    variant = next((each for each in model.variants if each.name == kind.variant), None)
+    if variant is None or not isinstance(variant.profile, TokenProfile):
+        return kind.energy_j
+    curve = curve_of(model, kind)
+    load_rps = min(model.demand_rps, count * curve.most_rps)
+    if load_rps <= 0:
+        return kind.energy_j
+    return _power_w(load_rps, curve, count, fills=fills) / load_rps
+
+
+def _power_w(load_rps: float, curve: PowerCurve, count: int, *, fills: bool) -> float:
+    """Return the power of segments that are filled one after another, or else evenly loaded, W."""
+    if not fills:
+        return count * curve.at(load_rps / count)
+    usual_rps = FILLED * curve.most_rps
+    over_rps = max(load_rps - count * usual_rps, 0.0) / count
+    full = min(int(load_rps / usual_rps), count)
+    watts = full * curve.at(usual_rps + over_rps)
+    return watts + curve.at(load_rps - full * usual_rps) if full < count else watts
+
+
 def expected(
     problem: Problem, configuration: Configuration, score: Score, *, fills: bool = True
 ) -> Score:
@@ -100,7 +158,7 @@ def expected(
     Args:
         problem: The problem.
         configuration: The configuration.
-        score: Its score, by the energy of full batches.
+        score: Its score, by the energy of its kinds.
         fills: Routers fill segments one after another where the model says so; else all are evenly
             loaded, as BASE's.
     """
@@ -112,26 +170,11 @@ def expected(
             continue
         curve = curve_of(model, kind)
         load_rps = min(configuration.load_rps.get(kind, 0.0), count * kind.throughput_rps)
-        one_by_one = fills and model.fills
-        parts_rps = _filled(load_rps, curve, count) if one_by_one else [load_rps / count] * count
-        more_w[kind.pool] += sum(map(curve.at, parts_rps)) - load_rps * kind.energy_j
+        watts = _power_w(load_rps, curve, count, fills=fills and model.fills)
+        more_w[kind.pool] += watts - load_rps * kind.energy_j
     more_g = sum(pool.carbon_gco2e(watts * S_PER_H) for pool, watts in more_w.items())
     return replace(
         score,
         power_w=score.power_w + sum(more_w.values()),
         carbon_gco2e_per_h=score.carbon_gco2e_per_h + more_g,
     )
-
-
-def _filled(load_rps: float, curve: PowerCurve, count: int) -> Sequence[float]:
-    """Return the loads of segments that are filled one after another."""
-    usual_rps = FILLED * curve.most_rps
-    over_rps = max(load_rps - count * usual_rps, 0.0) / count
-
-    def parts() -> Iterator[float]:
-        left_rps = load_rps
-        for _ in range(count):
-            yield min(left_rps, usual_rps) + over_rps
-            left_rps = max(left_rps - usual_rps, 0.0)
-
-    return tuple(parts())

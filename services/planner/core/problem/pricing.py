@@ -37,6 +37,7 @@ from services.kit.units import S_PER_H, carbon_gco2e
 from services.planner.core.model import Model, Pool, Problem, SegmentKind, variants_of
 from services.planner.core.problem.catalog import Place, dedicated, in_time, whole
 from services.planner.core.problem.latency_rule import admissible_rps, most_rps
+from services.planner.core.problem.power_curve import request_energy_j
 from services.planner.core.problem.validation import check
 
 Row = tuple[str, str, Pool, str, int, int, int, int]
@@ -435,5 +436,6 @@ def _baseline(problem: Problem, model: Model, kind: SegmentKind) -> float:
     usable_rps = problem.objective.max_utilisation * kind.throughput_rps
     gpus = kind.gpus * max(1, math.ceil(model.demand_rps / usable_rps))
     idle_j = gpus * kind.pool.type.context_power_w / model.demand_rps
-    energy_j = (kind.energy_j + idle_j) * kind.pool.pue
+    active_j = request_energy_j(model, kind, gpus // kind.gpus, fills=False)
+    energy_j = (active_j + idle_j) * kind.pool.pue
     return carbon_gco2e(energy_j, problem.objective.baseline_intensity_gco2e_per_kwh)
