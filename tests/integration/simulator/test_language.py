@@ -370,7 +370,7 @@ def test_a_dirty_grid_moves_texts_to_the_smaller_variant_as_far_as_the_floor_all
 
 @pytest.mark.parametrize(
     ("rate_rps", "prompt_tokens", "answer_tokens", "processes"),
-    [(5, 200, 40, 1), (40, 200, 40, 1), (40, 1000, 100, 1), (40, 200, 40, 3)],
+    [(5, 200, 40, 1), (40, 200, 40, 1), (40, 1000, 100, 1), (40, 200, 40, 3), (20, 1000, 100, 3)],
 )
 def test_a_plan_predicts_the_energy_of_a_token_that_meters_then_show(
     chat: ScenarioOf, rate_rps: float, prompt_tokens: int, answer_tokens: int, processes: int
