@@ -55,6 +55,12 @@ def bodied(says: str, content: Any) -> Behaviour:
     return Behaviour(says, CHAT, content, refused)
 
 
+def batch(says: str, holds: Callable[[Found], object], **body: Any) -> Behaviour:
+    """Return a behaviour of several conversations in one request."""
+    conversations = [user("Reply with the word alpha."), user("Reply with the word beta.")]
+    return Behaviour(says, f"{CHAT}/batch", {"messages": conversations} | body, holds)
+
+
 def structured(says: str, holds: Callable[[Found], object], how: Mapping[str, Any]) -> Behaviour:
     """Return a completion under a structure."""
     return completion(says, holds, structured_outputs=how, max_tokens=30)
@@ -221,6 +227,27 @@ CHATS: Final = (
     bodied("refuses a number", 42),
     chat("refuses an empty salt", refused, cache_salt=""),
 )
+BATCHES: Final = (
+    batch(
+        "answers several conversations",
+        lambda f: [each["index"] for each in f.document["choices"]] == [0, 1],
+        max_tokens=5,
+    ),
+    batch(
+        "several under a schema",
+        lambda f: all('"name"' in c["message"]["content"] for c in f.document["choices"]),
+        response_format=schema(PERSON),
+        max_tokens=60,
+    ),
+    batch(
+        "tokens of several by number",
+        lambda f: f.choice["logprobs"]["content"][0]["token"].startswith("token_id:"),
+        logprobs=True,
+        top_logprobs=1,
+        return_tokens_as_token_ids=True,
+        max_tokens=3,
+    ),
+)
 FUNCTIONS: Final = (
     chat("tools, as it likes", lambda f: f.choice["message"], **_CALLS, tool_choice="auto"),
     chat("null is as it likes", lambda f: f.choice["message"], **_CALLS, tool_choice=None),
@@ -267,4 +294,4 @@ FUNCTIONS: Final = (
         include_reasoning=False,
     ),
 )
-VLLM_TESTS: Final = (*COMPLETION, *CHATS, *FUNCTIONS)
+VLLM_TESTS: Final = (*COMPLETION, *CHATS, *BATCHES, *FUNCTIONS)

@@ -19,6 +19,7 @@ TYPE_PARAMETER: Final = "content_type"
 GENERATING: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses"})
 """Paths whose answers are texts, and may stream."""
 PATHS: Final = GENERATING | {
+    "/v1/chat/completions/batch",
     "/v1/embeddings",
     "/v1/rerank",
     "/v1/score",

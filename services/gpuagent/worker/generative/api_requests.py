@@ -38,6 +38,7 @@ _RAW_CONTENTS: Final = bytes((6 << 3 | 2,))
 _LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/completions": ("max_tokens",),
     "/v1/chat/completions": ("max_tokens", "max_completion_tokens"),
+    "/v1/chat/completions/batch": ("max_tokens", "max_completion_tokens"),
     "/v1/responses": ("max_output_tokens",),
 }
 """Members that limit an answer, by path; the first is set where the client gives none."""
