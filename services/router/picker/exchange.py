@@ -50,6 +50,8 @@ _WHOLE: Final = "/v1/chat/completions"
 _SERVER_ERROR: Final = 500
 _STATUS_DIGITS: Final = 3
 _DEFAULT_RETRY_S: Final = 1.0
+_MOST_STATED: Final = 4096
+"""Headers of answers that are kept, each some 200 bytes."""
 
 Write = Callable[[bytes], Awaitable[None]]
 
@@ -299,7 +301,7 @@ class Exchange:
         served = messages.served_by(message)
         if served and served != chosen.endpoint:
             self._parts.ports.suspect(chosen.endpoint)
-        await self._write(messages.with_headers("response_headers", self._stated(chosen)))
+        await self._write(self._stated(chosen))
 
     async def _take_answer(self, piece: pb.HttpBody) -> None:
         self._whole |= piece.end_of_stream
@@ -374,16 +376,23 @@ class Exchange:
         pick = self._pick
         return None if pick is None or pick.port is None else pick.port.instance
 
-    def _stated(self, chosen: Instance) -> Mapping[str, str]:
-        """Return headers of the answer: variant, plan, and what its usual answer costs there."""
+    def _stated(self, chosen: Instance) -> bytes:
+        """Return the headers that the answer gets; those of equal answers are made once."""
         parts = self._parts
-        plan = parts.engine.registry.table.plan_version
-        found = {"cinquefoil-variant": chosen.variant, "cinquefoil-plan": str(plan)}
+        plan, intensity = parts.engine.registry.table.plan_version, parts.intensity(chosen.zone)
         cost = parts.expected(chosen, self._held(chosen))
-        if cost is not None:
-            found["cinquefoil-expected-energy-j"] = f"{cost.energy_j:.4g}"
-            if (carbon := priced(chosen, cost, parts.intensity)) is not None:
-                found["cinquefoil-expected-carbon-gco2e"] = f"{carbon.active:.4g}"
+        energy_j = None if cost is None else cost.energy_j
+        key = chosen.variant, chosen.pue, plan, intensity, energy_j
+        found = parts.stated.get(key)
+        if found is None:
+            if len(parts.stated) >= _MOST_STATED:
+                parts.stated.clear()
+            stated = {"cinquefoil-variant": chosen.variant, "cinquefoil-plan": str(plan)}
+            if cost is not None:
+                stated["cinquefoil-expected-energy-j"] = f"{cost.energy_j:.4g}"
+                if (carbon := priced(chosen, cost, parts.intensity)) is not None:
+                    stated["cinquefoil-expected-carbon-gco2e"] = f"{carbon.active:.4g}"
+            found = parts.stated[key] = messages.with_headers("response_headers", stated)
         return found
 
     def _held(self, instance: Instance) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from services.kit.clock import Clock
@@ -34,6 +34,7 @@ class PickerParts:
         intensity: Carbon intensity of a zone, gCO2e/kWh; None: not known.
         spawn: Runs a request in the background.
         numbers: Names of requests that no client can guess.
+        stated: Headers of answers, by all that they depend on.
     """
 
     engine: Engine
@@ -47,6 +48,7 @@ class PickerParts:
     intensity: Intensity
     spawn: Callable[[Any], asyncio.Task[Answer | None]]
     numbers: Iterator[str]
+    stated: dict[Hashable, bytes] = field(default_factory=dict)
 
 
 class NoParts:
