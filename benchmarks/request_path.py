@@ -47,7 +47,8 @@ from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
 from services.router.core.model import Instance, ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
-from services.router.runtime.engine import Engine, ForwardPort
+from services.router.runtime.engine import Engine
+from services.router.runtime.forward_port import ForwardPort
 from services.router.servicer import InferenceServicer, add_inference
 
 _SERVICES: Final = str(Path(worker.__file__).parents[2]) + "/"

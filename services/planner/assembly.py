@@ -122,7 +122,9 @@ class Planner:
         region = regions.name if regions else ""
         self.queries = Queries(state, store, account_writer, self.reconciler, work, region)
         self.regions = (
-            Regions(deployment, state, self.publisher, self.grid_events.sites) if regions else None
+            Regions(deployment, state, self.publisher, self.grid_events.sites, work)
+            if regions
+            else None
         )
         self.changes = DeploymentChanges(now, store, clock, self.use)
 

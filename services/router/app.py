@@ -333,6 +333,7 @@ class _Router:
                     ("carbon", self._carbon.follow(carbon, clock)),
                     ("health", self._report_ready(server)),
                     ("regions", self.regions.keep()),
+                    ("regions.waiting", self.engine.send_away()),
                 )
             ]
             if self._file is not None:

@@ -14,10 +14,12 @@ from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2, worker_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.predictor.v1 import predictor_pb2
+from cinquefoil.regions.v1 import regions_pb2
 from services.gpuagent.planner_link import convert as agent_convert
 from services.kit.clock import RealClock
 from services.kit.errors import ServiceError
 from services.kit.rpc.intensity_figures import implausible
+from services.planner.adapters.region_wire import grants_from, wishes_from
 from services.planner.adapters.wire.convert import load_from
 from services.planner.adapters.wire.convert_energy import check_energy, counters_from
 from services.planner.adapters.wire.convert_node import check_drifts, node_from
@@ -183,6 +185,20 @@ def intensities() -> carbon_pb2.WatchResponse:
     return found
 
 
+def wishes() -> regions_pb2.ExchangeRequest:
+    found = regions_pb2.ExchangeRequest(region="a")
+    found.wishes.add(model="m", rate_rps=5, home_energy_j=1, home_intensity_gco2e_per_kwh=400)
+    return found
+
+
+def offers() -> regions_pb2.ExchangeResponse:
+    found = regions_pb2.ExchangeResponse(region="b")
+    offer = found.offers.add(model="m", energy_j=1, intensity_gco2e_per_kwh=50, spare_rps=7)
+    offer.valid.FromSeconds(30)
+    offer.hours.add(intensity_gco2e_per_kwh=40, spare_rps=6, energy_j=1)
+    return found
+
+
 def learned(message: predictor_pb2.ObserveRequest) -> object:
     check_observations(message, {})
     return message
@@ -303,6 +319,7 @@ PEERS = (
                 f"cinquefoil.planner.v1.RegionLoad.{name}": "region_wire.moved_from"
                 for name in ("answered", "answered_j", "answered_gco2e", "sent_j", "sent_gco2e")
             },
+            "cinquefoil.planner.v1.RegionLoad.sent_waiting": "at most sent: control/regions.py",
             "cinquefoil.planner.v1.RegionLoad.received": "at most the arrivals, too",
             "cinquefoil.planner.v1.RegionLoad.returned": "not read",
             **{
@@ -373,6 +390,8 @@ PEERS = (
         {},
     ),
     Peer("worker to router", results, executed, {}),
+    Peer("region to region: wishes", wishes, wishes_from, {}),
+    Peer("region to region: offers", offers, lambda message: grants_from("b", message), {}),
 )
 """Workers bound a figure of a router as they queue it: `tests/rpc/worker/test_routers.py`."""
 

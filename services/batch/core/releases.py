@@ -44,6 +44,11 @@ def _fills(period: ReleasePeriod, due: datetime) -> bool:
     return period.fill or (period.fill_due is not None and due <= period.fill_due)
 
 
+def _later_rps(period: ReleasePeriod) -> float:
+    """Return the most that may be sent of those due later: what peer regions take is no fill."""
+    return period.later_rps + sum(each.rate_rps for each in period.away)
+
+
 @dataclass(slots=True)
 class Releases:
     """Decides what may be sent.
@@ -82,14 +87,14 @@ class Releases:
         period = period_at(release, now)
         if period is None or _fills(period, due):
             return _ANY
-        return int(self._left(model, period.later_rps / self.services, now_s))
+        return int(self._left(model, _later_rps(period) / self.services, now_s))
 
     def sent(self, model: str, due: datetime, lines: int, now: datetime, now_s: float) -> None:
         """Count lines that were sent; arguments as of `allowed`."""
         release = self.by_model.get(model)
         period = None if release is None else period_at(release, now)
         if period is not None and not _fills(period, due):
-            left = self._left(model, period.later_rps / self.services, now_s)
+            left = self._left(model, _later_rps(period) / self.services, now_s)
             self._tokens[model] = now_s, left - lines
 
     def _left(self, model: str, rate_rps: float, now_s: float) -> float:
@@ -105,8 +110,8 @@ class Releases:
         period = None if release is None else period_at(release, now)
         if period is None:
             return 1.0
-        if period.later_rps > 0:
-            return min(max(self.services / period.later_rps, 0.01), 1.0)
+        if _later_rps(period) > 0:
+            return min(max(self.services / _later_rps(period), 0.01), 1.0)
         return max((period.until - now).total_seconds(), 0.01)
 
 
@@ -155,7 +160,7 @@ def expected(release: WaitingRelease, due: datetime, before: float, now: datetim
 
 def _runs(period: ReleasePeriod, due: datetime) -> bool:
     """Return whether requests due at a time are to run in a period."""
-    return period.rate_rps > 0 and (_fills(period, due) or period.later_rps > 0)
+    return period.rate_rps > 0 and (_fills(period, due) or _later_rps(period) > 0)
 
 
 def _done_by(periods: Sequence[ReleasePeriod], requests: float, now: datetime) -> datetime | None:

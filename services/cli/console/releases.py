@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC
 from functools import partial
 from itertools import groupby
@@ -45,16 +46,38 @@ def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
         rate = f"{rate_rps:.3g} req/s, " if rate_rps > 0 else ""
         woken = ", in replicas powered for it" if periods[0].woken_rps > 0 else ""
         yield f"{span}: {rate}{_CAUSES.get(cause, '')}{woken}{grid}"
+        yield from _away(periods, at)
     if len(stretches) > _MOST:
         yield f"... {len(stretches) - _MOST} stretches more"
     yield from (each.text for each in release.shortages)
     if release.HasField("done_by"):
         yield f"all of it is answered by {at(release.done_by)} UTC"
     if release.at_once_gco2e > 0:
-        others = [f"{release.at_once_gco2e:.3g} had it run at once"]
+        home = release.home_gco2e
+        others = [f"{home:.3g} in this region alone"] if home > 0 else []
+        others += [f"{release.at_once_gco2e:.3g} had it run at once"]
         if release.own_pool_gco2e > 0:
             others.append(f"{release.own_pool_gco2e:.3g} on replicas of its own")
         yield f"{release.planned_gco2e:.3g} gCO2e; {', '.join(others)}"
+
+
+def _away(periods: Sequence[pb.ReleasePeriod], at: Callable[[Timestamp], str]) -> Iterator[str]:
+    """Yield what runs in each peer region in some periods, and when that begins."""
+    since: dict[str, Timestamp] = {}
+    count: defaultdict[str, float] = defaultdict(float)
+    grams: defaultdict[str, float] = defaultdict(float)
+    for period in periods:
+        length_s = (period.until.ToDatetime() - period.since.ToDatetime()).total_seconds()
+        for each in period.away:
+            since.setdefault(each.region, period.since)
+            count[each.region] += each.rate_rps * length_s
+            grams[each.region] += each.rate_rps * length_s * each.intensity_gco2e_per_kwh
+    for region, requests in count.items():
+        mean = grams[region] / requests if requests else 0.0
+        yield (
+            f"  of it {requests:,.0f} requests at {region} from {at(since[region])} UTC,"
+            f" {mean:.0f} gCO2e/kWh"
+        )
 
 
 def _time(release: pb.WaitingRelease, stamp: Timestamp) -> str:

@@ -61,7 +61,8 @@ def region_line(row: SimpleNamespace) -> str:
     if row.state != "reachable" or not row.model:
         return f"region {row.region}: {row.state}"
     lost = "" if row.load_if_lost is None else f"; if lost, home is at {percent(row.load_if_lost)}"
+    waiting = f", {row.waiting_rps:.1f} that can wait go" if row.waiting_rps > 0 else ""
     return (
         f"region {row.region}: {row.sent_rps:.1f} req/s of {row.model} go there, "
-        f"{row.received_rps:.1f} come{lost}"
+        f"{row.received_rps:.1f} come{waiting}{lost}"
     )

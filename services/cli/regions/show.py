@@ -12,8 +12,8 @@ from services.cli.console.quantities import carbon, percent
 from services.cli.regions.rows import region_rows
 
 _COLUMNS = (
-    "region", "model", ">mg/\nrequest", ">granted\n/s", ">sent\n/s", ">received\n/s", ">ms",
-    ">home if\nlost", ">more/h\nif lost", "state",
+    "region", "model", ">mg/\nrequest", ">granted\n/s", ">sent\n/s", ">waiting\n/s",
+    ">received\n/s", ">ms", ">home if\nlost", ">more/h\nif lost", "state",
 )  # fmt: skip
 
 
@@ -30,6 +30,7 @@ async def show_list(config: Path, *, as_json: bool) -> None:
             f"{row.carbon_gco2e * 1e3:.3g}",
             f"{row.granted_rps:.1f}",
             f"{row.sent_rps:.1f}",
+            f"{row.waiting_rps:.1f}",
             f"{row.received_rps:.1f}",
             "" if row.round_trip_s is None else f"{row.round_trip_s * 1e3:.1f}",
             "" if row.load_if_lost is None else percent(row.load_if_lost),
@@ -38,6 +39,7 @@ async def show_list(config: Path, *, as_json: bool) -> None:
         )
     note = (
         f"{found.regions[0].name}: granted is its capacity, sent the requests of its own clients;"
+        " waiting: requests that can wait;"
         " home if lost: load of this region without that one, of its capacity; more: emitted then"
     )
     show(rows, lambda: Group(shown, Text(note, style="dim")), as_json=as_json)

@@ -7,8 +7,10 @@ from typing import Final
 
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.regions.v1 import regions_pb2 as pb
+from cinquefoil.regions.v1.records import OfferedHour
 from services.kit.errors import InvalidArgument
 from services.kit.rpc.figures import Bounds, check_figures
+from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.units import J_PER_KWH
 from services.planner.core.accounting.moved import Moved, MovedKey
 from services.planner.core.load_report import MOST_RPS
@@ -21,10 +23,17 @@ _MAX_J: Final = 1e9
 """Energy of a request: more than sixteen GPUs draw in an hour."""
 
 _MAX_PUE: Final = 10.0
+_MAX_HOURS: Final = 48
 _WISH: Final[Bounds] = {
     "rate_rps": (0, MAX_RPS),
     "home_energy_j": (0, _MAX_J),
     "home_intensity_gco2e_per_kwh": (0, MAX_INTENSITY_GCO2E_PER_KWH),
+    "waiting_rps": (0, MAX_RPS),
+}
+_HOUR: Final[Bounds] = {
+    "intensity_gco2e_per_kwh": (0, MAX_INTENSITY_GCO2E_PER_KWH),
+    "spare_rps": (0, MAX_RPS),
+    "energy_j": (0, _MAX_J),
 }
 _OFFER: Final[Bounds] = {
     "energy_j": (0, _MAX_J),
@@ -44,6 +53,7 @@ def request_to(region: str, wishes: Iterable[HomeWish]) -> pb.ExchangeRequest:
                 rate_rps=wish.rate_rps,
                 home_energy_j=wish.home.energy_j,
                 home_intensity_gco2e_per_kwh=wish.home.intensity_gco2e_per_kwh,
+                waiting_rps=wish.waiting_rps,
             )
             for wish in wishes
         ],
@@ -64,6 +74,7 @@ def wishes_from(request: pb.ExchangeRequest) -> list[HomeWish]:
             wish.model,
             wish.rate_rps,
             Offer(request.region, wish.home_energy_j, wish.home_intensity_gco2e_per_kwh),
+            wish.waiting_rps,
         )
         for wish in request.wishes
     ]
@@ -82,6 +93,7 @@ def response_to(region: str, grants: Iterable[Grant], *, draining: bool) -> pb.E
                 ),
                 spare_rps=grant.spare_rps,
                 granted_rps=grant.rate_rps,
+                hours=[to_message(each, pb.OfferedHour) for each in grant.hours[:_MAX_HOURS]],
             )
             offer.valid.FromTimedelta(timedelta(seconds=grant.valid_s))
             yield offer
@@ -100,6 +112,10 @@ def grants_from(peer: str, response: pb.ExchangeResponse) -> list[Grant]:
     _check_count("offers", response.offers)
     for index, offer in enumerate(response.offers):
         check_figures(f"offers[{index}]", offer, _OFFER)
+        if len(offer.hours) > _MAX_HOURS:
+            raise InvalidArgument.at(f"offers[{index}].hours", f"at most {_MAX_HOURS}")
+        for at, hour in enumerate(offer.hours):
+            check_figures(f"offers[{index}].hours[{at}]", hour, _HOUR)
     return [
         Grant(
             offer.model,
@@ -107,6 +123,7 @@ def grants_from(peer: str, response: pb.ExchangeResponse) -> list[Grant]:
             offer.spare_rps,
             offer.granted_rps,
             min(max(offer.valid.seconds + offer.valid.nanos / 1e9, 0.0), VALID_S),
+            tuple(from_message(each, OfferedHour) for each in offer.hours),
         )
         for offer in response.offers
     ]

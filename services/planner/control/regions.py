@@ -4,6 +4,8 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
@@ -11,6 +13,7 @@ import grpc
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.records import SitePower
 from cinquefoil.regions.v1 import regions_pb2 as pb
+from cinquefoil.regions.v1.records import OfferedHour
 from cinquefoil.regions.v1.regions_pb2_grpc import RegionServiceStub
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument, PermissionDenied
@@ -29,17 +32,21 @@ from services.planner.control.publisher import Publisher
 from services.planner.core.accounting.entries import hour_of
 from services.planner.core.accounting.moved import Moved, MovedKey
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.cycle.waiting_work import zone_weights
+from services.planner.core.cycle.waiting_regions import ComingHours, away_rps, home_rps
+from services.planner.core.cycle.waiting_work import WaitingWork, zone_weights
 from services.planner.core.decide import Snapshot, staying
+from services.planner.core.load_report import MOST_RPS
 from services.planner.core.model import Model, Variant
 from services.planner.core.problem.energy_range import Range, energy_range_j
 from services.planner.core.regions.exchange import ModelFigures, RegionExchange
+from services.planner.core.regions.grants import HEADROOM
 from services.planner.core.regions.offers import (
     IntensityRecord,
     Limits,
     Offer,
     rate_within_power,
 )
+from services.planner.core.waiting.outlook import RoomMemory
 from services.planner.core.waiting.power import room_of
 
 if TYPE_CHECKING:
@@ -64,6 +71,7 @@ class _RouterView:
     heard_s: float
     own_rps: dict[str, float] = field(default_factory=dict)
     sent_rps: dict[tuple[str, str], float] = field(default_factory=dict)
+    waiting_rps: dict[tuple[str, str], float] = field(default_factory=dict)
     received_rps: dict[tuple[str, str], float] = field(default_factory=dict)
     round_trip_s: dict[str, float] = field(default_factory=dict)
 
@@ -76,6 +84,7 @@ class Regions:
         state: The cluster.
         publisher: Sends routers what they may forward.
         sites: Returns the power of every site.
+        waiting: Waiting work: it runs in peer regions, too.
     """
 
     def __init__(
@@ -84,12 +93,14 @@ class Regions:
         state: ClusterState,
         publisher: Publisher,
         sites: Callable[[], Iterable[SitePower]],
+        waiting: WaitingWork,
     ) -> None:
         settings = deployment.regions
         if settings is None:
             raise ValueError("regions: not in the deployment")
         self._deployment, self._settings = deployment, settings
         self._state, self._publisher, self._sites = state, publisher, sites
+        self._waiting = waiting
         self._routers: dict[str, _RouterView] = {}
         self._known: tuple[float, dict[str, ModelFigures]] = (-math.inf, {})
         self._ranges: dict[str, tuple[Sequence[Variant], frozenset[str], Range]] = {}
@@ -110,7 +121,9 @@ class Regions:
             },
             self.figures,
             {name: peer.max_rps for name, peer in settings.peers.items() if peer.max_rps},
+            waiting=lambda model: away_rps(waiting.releases.get(model), state.clock.now()),
         )
+        waiting.places = lambda model: self.exchange.places(model, state.clock.monotonic())
 
     # ---- routers -------------------------------------------------------------------------------
 
@@ -131,6 +144,7 @@ class Regions:
         keep = math.exp(-window_s / _SMOOTHED_S)
         foreign = dict.fromkeys(arrivals, 0)
         sent: dict[tuple[str, str], float] = {}
+        away: dict[tuple[str, str], float] = {}
         received: dict[tuple[str, str], float] = {}
         moved: dict[MovedKey, Moved] = {}
         hour = hour_of(self._state.clock.now())
@@ -140,11 +154,14 @@ class Regions:
                 foreign[load.model] += came
                 key = load.region, load.model
                 received[key] = came / window_s
-                sent[key] = min(load.sent, arrivals[load.model]) / window_s
+                waiting = min(load.sent_waiting, load.sent, int(MOST_RPS * window_s))
+                away[key] = waiting / window_s
+                sent[key] = min(load.sent - waiting, arrivals[load.model]) / window_s
                 moved |= moved_from(load, hour, self._settings.name, window_s)
         own = {model: (count - foreign[model]) / window_s for model, count in arrivals.items()}
         view.own_rps = _smoothed(view.own_rps, own, keep)
         view.sent_rps = _smoothed(view.sent_rps, sent, keep)
+        view.waiting_rps = _smoothed(view.waiting_rps, away, keep)
         view.received_rps = _smoothed(view.received_rps, received, keep)
         view.heard_s = now_s
         view.round_trip_s = {
@@ -203,9 +220,36 @@ class Regions:
                     energy_j * sum(weights.values()),
                     _rate(self._views(), model.name),
                 )
-                range_j = self._range_j(model, now)
-                found[model.name] = ModelFigures(offer, capacity_rps, own_rps, guests_rps, range_j)
+                waiting_rps = self._waiting_rps(model.name, 0.0)
+                room_rps = min(capacity_rps * (1 - HEADROOM) - own_rps, guests_rps) - waiting_rps
+                present_offer = OfferedHour(intensity, max(room_rps, 0.0), energy_j)
+                found[model.name] = ModelFigures(
+                    offer,
+                    capacity_rps,
+                    own_rps,
+                    guests_rps,
+                    self._range_j(model, now),
+                    waiting_rps,
+                    self._hours(model.name, weights, present_offer),
+                )
         return found
+
+    def _waiting_rps(self, model: str, after_s: float) -> float:
+        """Return what runs here of a model's own waiting work, req/s, in so much grid time, s."""
+        at = self._state.clock.now() + timedelta(seconds=after_s / self._state.grid.speedup)
+        return home_rps(self._waiting.releases.get(model), at)
+
+    def _hours(
+        self, model: str, zones: Mapping[str, float], present: OfferedHour
+    ) -> tuple[OfferedHour, ...]:
+        coming = ComingHours(
+            self._waiting.grid_now_s(),
+            self._waiting.memory.get(model, RoomMemory()),
+            self._waiting.attained.get(model, 1.0),
+            partial(self._state.grid.mean, zones),
+            partial(self._waiting_rps, model),
+        )
+        return coming.offers(present)
 
     def _range_j(self, model: Model, now: Snapshot) -> Range:
         """Return the least and most energy of a request on any hardware; it rarely changes."""
@@ -269,7 +313,11 @@ class Regions:
         now_s, routers = self._state.clock.monotonic(), max(len(self._views()), 1)
         self._publisher.forward(
             tuple(
-                replace(each, rate_rps=each.rate_rps / routers)
+                replace(
+                    each,
+                    rate_rps=each.rate_rps / routers,
+                    waiting_rps=each.waiting_rps / routers,
+                )
                 for each in self.exchange.forwards(now_s)
             )
         )
@@ -307,6 +355,7 @@ class Regions:
                 granted_rps=at_home.capacity_rps,
                 sent_rps=at_home.own_rps,
                 received_rps=_rate(views, model),
+                waiting_rps=at_home.waiting_rps,
             )
         return pb.ListRegionsResponse(
             regions=[home, *(self._peer(name, views, now_s) for name in self._settings.peers)]
@@ -332,6 +381,7 @@ class Regions:
                 granted_rps=self.exchange.granted_rps(model, now_s).get(name, 0.0),
                 sent_rps=sum(view.sent_rps.get((name, model), 0.0) for view in views),
                 received_rps=sum(view.received_rps.get((name, model), 0.0) for view in views),
+                waiting_rps=sum(view.waiting_rps.get((name, model), 0.0) for view in views),
                 promised_rps=self.exchange.promised_rps(name, model, now_s),
             )
         return found

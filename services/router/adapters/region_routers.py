@@ -36,6 +36,8 @@ REGION: Final = "cinquefoil-region"
 _REMOTE_PART: Final = 0.5
 """Of a request's time that a peer region has: the rest is for this one, should the peer fail."""
 
+_MAX_RPS: Final = 1e9
+
 _EMPTY_FINAL: Final = bool_parameter("triton_enable_empty_final_response", value=True)
 
 Forwards = Sequence[planner_pb2.Forward]
@@ -95,7 +97,9 @@ class RegionRouters:
             [
                 from_message(each, Forward)
                 for each in forwards
-                if each.region in self._links and 0 <= each.rate_rps <= 1e9
+                if each.region in self._links
+                and 0 <= each.rate_rps <= _MAX_RPS
+                and 0 <= each.waiting_rps <= _MAX_RPS
             ],
             self._clock.monotonic(),
         )
@@ -110,7 +114,10 @@ class RegionRouters:
         head, receiver, client = outgoing.head, outgoing.receiver, outgoing.client
         now_s, model = self._clock.monotonic(), head.model_name
         blocks = outgoing.prefix() if outgoing.prefix else ()
-        region = self.forwarding.choose(model, now_s, self.reached, blocks)
+        if outgoing.can_wait:
+            region = self.forwarding.choose_for_waiting(model, now_s, self.reached)
+        else:
+            region = self.forwarding.choose(model, now_s, self.reached, blocks)
         self.forwarding.conversations.keep(model, blocks, region)
         if not region:
             return None
@@ -133,7 +140,9 @@ class RegionRouters:
         except _Silent:
             pass
         else:
-            self._exchanged[region, model].sent.add(answer)
+            exchanged = self._exchanged[region, model]
+            exchanged.sent.add(answer)
+            exchanged.sent_waiting += outgoing.can_wait
             named = answer.body + string_parameter("region", region)
             return Answer(named, (*answer.trailers, (REGION, region)))
         self.forwarding.conversations.keep(model, blocks, "")
@@ -180,6 +189,14 @@ class RegionRouters:
             raise Unavailable(why, reason="REGION_LOST") from error
         raise error
 
+    def may_leave(self) -> dict[str, int]:
+        """Return how many requests that can wait may leave now, by model."""
+        now_s, reached = self._clock.monotonic(), self.reached
+        return {
+            model: self.forwarding.may_leave(model, now_s, reached)
+            for model in self.forwarding.models_that_wait
+        }
+
     @property
     def _name(self) -> str:
         settings = self._deployment.regions
@@ -209,6 +226,7 @@ class RegionRouters:
                 answered_gco2e=each.answered.carbon_gco2e,
                 sent_j=each.sent.energy_j,
                 sent_gco2e=each.sent.carbon_gco2e,
+                sent_waiting=each.sent_waiting,
             )
         self._exchanged.clear()
         for region, link in self._links.items():

@@ -38,15 +38,19 @@ class _Bucket:
 
     def take(self, now_s: float) -> bool:
         """Take a token; False: there is none, or the rate has expired."""
-        if now_s >= self.until_s:
-            return False
-        most = max(1.0, self.rate_rps * _BURST_S)
-        self.tokens = min(most, self.tokens + (now_s - self.filled_s) * self.rate_rps)
-        self.filled_s = now_s
-        if self.tokens < 1:
+        if self.left(now_s) < 1:
             return False
         self.tokens -= 1
         return True
+
+    def left(self, now_s: float) -> float:
+        """Return the tokens that are left; 0: the rate has expired."""
+        if now_s >= self.until_s:
+            return 0.0
+        most = max(1.0, self.rate_rps * _BURST_S)
+        self.tokens = min(most, self.tokens + (now_s - self.filled_s) * self.rate_rps)
+        self.filled_s = now_s
+        return self.tokens
 
 
 class Conversations:
@@ -95,6 +99,7 @@ class Outgoing(NamedTuple):
         receiver: Takes responses before the last; None: the caller wants a single one.
         client: Returns the client's identity.
         prefix: Returns the names of its prompt's blocks; None: the prompt does not matter.
+        can_wait: It is a request that can wait.
     """
 
     head: Head
@@ -103,6 +108,7 @@ class Outgoing(NamedTuple):
     receiver: ResponseReceiver | None
     client: Callable[[], str] | None
     prefix: Callable[[], Sequence[int]] | None
+    can_wait: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -115,17 +121,44 @@ class Forwarding:
 
     conversations: Conversations = field(default_factory=Conversations)
     _buckets: dict[str, dict[str, _Bucket]] = field(default_factory=dict)
+    _waiting: dict[str, dict[str, _Bucket]] = field(default_factory=dict)
     _suspended_s: dict[str, float] = field(default_factory=dict)
 
-    def use(self, rates: Iterable[Forward], now_s: float) -> None:
+    def use(self, rates: Sequence[Forward], now_s: float) -> None:
         """Replace all rates from now on; of each model the cleanest region comes first."""
-        before, self._buckets = self._buckets, {}
-        for rate in rates:
-            known = before.get(rate.model, {}).get(rate.region)
-            tokens, filled_s = (known.tokens, known.filled_s) if known else (0.0, now_s)
-            until_s = now_s + min(rate.valid.total_seconds(), _MAX_VALID_S)
-            bucket = _Bucket(rate.rate_rps, until_s, tokens, filled_s)
-            self._buckets.setdefault(rate.model, {})[rate.region] = bucket
+        self._buckets = _refilled(self._buckets, ((each, each.rate_rps) for each in rates), now_s)
+        self._waiting = _refilled(
+            self._waiting, ((each, each.waiting_rps) for each in rates), now_s
+        )
+
+    @property
+    def models_that_wait(self) -> Iterable[str]:
+        """Models of which requests that can wait may leave."""
+        return self._waiting.keys()
+
+    def may_leave(self, model: str, now_s: float, reached: Container[str]) -> int:
+        """Return how many requests of a model that can wait may leave now.
+
+        Args:
+            model: The model.
+            now_s: Now, s.
+            reached: Regions that answer.
+        """
+        return sum(
+            int(bucket.left(now_s))
+            for region, bucket in self._waiting.get(model, {}).items()
+            if region in reached and not self._rests(region, now_s)
+        )
+
+    def choose_for_waiting(self, model: str, now_s: float, reached: Container[str]) -> str:
+        """Return the region of the next request that can wait; "": this one.
+
+        Arguments as of `may_leave`.
+        """
+        for region, bucket in self._waiting.get(model, {}).items():
+            if region in reached and not self._rests(region, now_s) and bucket.take(now_s):
+                return region
+        return ""
 
     def choose(
         self, model: str, now_s: float, reached: Container[str], blocks: Sequence[int] = ()
@@ -144,11 +177,29 @@ class Forwarding:
         buckets = self._buckets.get(model, {})
         order = ([kept] if kept in buckets else []) + [each for each in buckets if each != kept]
         for region in () if kept == "" else order:
-            rests = now_s < self._suspended_s.get(region, -math.inf)
-            if region in reached and not rests and buckets[region].take(now_s):
+            if region in reached and not self._rests(region, now_s) and buckets[region].take(now_s):
                 return region
         return ""
+
+    def _rests(self, region: str, now_s: float) -> bool:
+        return now_s < self._suspended_s.get(region, -math.inf)
 
     def suspend(self, region: str, now_s: float) -> None:
         """Send nothing to a region that failed, for a while."""
         self._suspended_s[region] = now_s + _SUSPENDED_S
+
+
+_Buckets = dict[str, dict[str, _Bucket]]
+
+
+def _refilled(before: _Buckets, rates: Iterable[tuple[Forward, float]], now_s: float) -> _Buckets:
+    """Return buckets of new rates; what was in those before is kept."""
+    found: _Buckets = {}
+    for each, rate_rps in rates:
+        if rate_rps > 0:
+            known = before.get(each.model, {}).get(each.region)
+            tokens, filled_s = (known.tokens, known.filled_s) if known else (0.0, now_s)
+            until_s = now_s + min(each.valid.total_seconds(), _MAX_VALID_S)
+            bucket = _Bucket(rate_rps, until_s, tokens, filled_s)
+            found.setdefault(each.model, {})[each.region] = bucket
+    return found

@@ -7,6 +7,7 @@ method here waits except `infer` and `drain`.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,6 +37,8 @@ from services.router.core.worker_port import Hello, Result
 from services.router.runtime.deadline_timer import DeadlineTimer
 from services.router.runtime.decision_executor import Connect, DecisionExecutor
 from services.router.runtime.deferrable_calls import DeferrableCalls
+from services.router.runtime.forward_port import ForwardPort
+from services.router.runtime.waiting_away import LEAVES, Leaves, WaitingAway, WaitingCall
 
 _log = logs.get("router")
 
@@ -57,22 +60,6 @@ class LengthPort(Protocol):
             pending: The request, whether or not a prediction was requested for it.
             result: Its answer; None: it has none.
         """
-        ...
-
-
-class ForwardPort(Protocol):
-    """Has requests answered by peer regions."""
-
-    async def forward(self, outgoing: Outgoing) -> Answer | None:
-        """Return a peer region's answer; None: this region answers."""
-        ...
-
-    def received(self, region: str, model: str) -> None:
-        """Count a request that came from a peer."""
-        ...
-
-    def answered(self, region: str, model: str, answer: Answer) -> None:
-        """Count an answer to a peer's request."""
         ...
 
 
@@ -134,6 +121,7 @@ class Engine:
         self._quotas = quotas
         self._deferrable = DeferrableCalls(waiting or WaitingRules(), quotas, clock)
         self.forwards = forwards
+        self._away = WaitingAway(registry, clock, self._infer, self._leave)
         self._report_soon = report_soon
         self._deadlines = DeadlineTimer(self._expire)
         self._epoch_s = clock.now().timestamp() - clock.monotonic()
@@ -152,6 +140,8 @@ class Engine:
 
         `region` is the peer region that forwarded it: a forwarded request is never forwarded.
         """
+        if region and head.deferrable:  # it has waited there, and its region was granted this
+            head = replace(head, deferrable=False, wait_until_s=None)
         if head.deferrable:
             return self._infer_deferrable(head, body, remaining_s, receiver, client)
         if self.forwards is None:
@@ -173,7 +163,11 @@ class Engine:
     ) -> Answer:
         """Return the answer to a request that can wait."""
         with self._deferrable.counted(head, client):
-            return await self._infer(head, body, remaining_s, receiver, client)
+            if self.forwards is None or head.adapter or head.only is not None:
+                return await self._infer(head, body, remaining_s, receiver, client)
+            limit_s = self._deferrable.limit_s(head, remaining_s)
+            waiting = WaitingCall(head, body, remaining_s, receiver, client)
+            return await self._away.infer(self.forwards, waiting, limit_s)
 
     async def _infer_in_regions(  # noqa: PLR0913, PLR0917 - what is known of a request
         self,
@@ -261,7 +255,7 @@ class Engine:
                 self._deadlines.add(deadline_s, request.number, (dispatcher, pending), now_s)
             ended = await future
             if isinstance(ended, ServiceError):
-                raise ended
+                raise Leaves if ended is LEAVES else ended
             result = ended.result
         except ServiceError as error:
             account.failure(pending, error.status, self._clock.monotonic())
@@ -328,6 +322,11 @@ class Engine:
                 "requests were still open at the end of the drain", open=len(self._callers)
             )
 
+    async def send_away(self) -> None:
+        """Send requests that wait here away as peer regions take them, for ever."""
+        if self.forwards is not None:
+            await self._away.keep(self.forwards)
+
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""
         self._executor.swap(table)
@@ -378,6 +377,11 @@ class Engine:
         late = now_s >= pending.request.deadline_s
         status = "DEADLINE_EXCEEDED" if late else "CANCELLED"
         self._executor.accounts[model].failure(pending, status, now_s)
+
+    def _leave(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
+        """Take a request that waits out of its queue, for a peer region."""
+        self._executor.execute(dispatcher.cancel(pending))
+        self._end(pending.request.number, LEAVES)
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
         """Hedge a request with a second worker, or try again; nothing happens if it has ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import grpc
 import pytest
 
 from benchmarks._link import Link, linked
+from cinquefoil.planner.v1 import waiting_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
@@ -109,6 +111,43 @@ async def test_requests_leave_with_their_receipt_and_never_twice() -> None:
         assert answer.parameters["model_variant"].string_param == "variant-far"
         assert answer.parameters["carbon_gco2e"].double_param > 0
     assert 0 < pair.far_worker.works[-1].remaining_s <= 5.0
+
+
+async def test_requests_that_wait_at_home_leave_once_a_region_takes_them() -> None:
+    """Held by plan at home, one runs far away at a rate of its own; after a cut it waits again."""
+    async with regions() as pair:
+        await pair.home.planner.forward("far")  # none of those that can wait
+        now_s = int(time.time())
+        period = waiting_pb2.ReleasePeriod(cause=waiting_pb2.RELEASE_CAUSE_LATER)
+        period.since.FromSeconds(now_s - 10)
+        period.until.FromSeconds(now_s + 7200)
+        release = waiting_pb2.WaitingRelease(model="digits", periods=[period])
+        await pair.home.planner.release(release)
+        near, far = len(pair.near_worker.works), len(pair.far_worker.works)
+        request = infer_request(1, 2, 3, 4)
+        request.parameters["wait_until"].int64_param = now_s + 3600
+        stub: GRPCInferenceServiceAsyncStub = GRPCInferenceServiceStub(pair.home.channel)
+        call = asyncio.ensure_future(stub.ModelInfer(request))
+        await until(lambda: _queued(pair.home) == 1)
+        assert (len(pair.near_worker.works), len(pair.far_worker.works)) == (near, far)
+
+        pair.far_worker.answer = lambda _: None
+        await pair.home.planner.forward("far", waiting_rps=10.0)
+        await until(lambda: bool(pair.far_worker.held))
+        pair.cable.freeze()
+        await until(lambda: pair.reported(pair.home, "returned") == 1)
+        await until(lambda: _queued(pair.home) == 1)
+        pair.far_worker.answer = computed
+        pair.cable.thaw()
+        answer = await call
+        await until(lambda: pair.reported(pair.home, "sent_waiting") == 1)
+
+    assert len(pair.near_worker.works) == near
+    assert answer.parameters["region"].string_param == "far"
+
+
+def _queued(world: World) -> int:
+    return world.planner.reports[-1].models[0].waiting.queued
 
 
 async def test_a_region_that_fails_brings_requests_home() -> None:

@@ -48,12 +48,18 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
             self.sent += 1
             self._changed.notify_all()
 
-    async def forward(self, *regions: str, rate_rps: float = 1000.0) -> None:
+    async def forward(
+        self, *regions: str, rate_rps: float = 1000.0, waiting_rps: float = 0.0
+    ) -> None:
         """Send that requests of "digits" may go to peer regions."""
         async with self._changed:
             self.forwards = [
                 planner_pb2.Forward(
-                    model="digits", region=region, rate_rps=rate_rps, valid=Duration(seconds=30)
+                    model="digits",
+                    region=region,
+                    rate_rps=rate_rps,
+                    waiting_rps=waiting_rps,
+                    valid=Duration(seconds=30),
                 )
                 for region in regions
             ]

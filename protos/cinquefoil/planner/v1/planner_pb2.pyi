@@ -340,12 +340,15 @@ class Forward(_message.Message):
     REGION_FIELD_NUMBER: _builtins.int
     RATE_RPS_FIELD_NUMBER: _builtins.int
     VALID_FIELD_NUMBER: _builtins.int
+    WAITING_RPS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     region: _builtins.str
     """Name of the region, of `regions.peers`."""
     rate_rps: _builtins.float
-    """Most that this router may send. Unit: requests per second."""
+    """Most that this router may send of those that cannot wait. Unit: requests per second."""
+    waiting_rps: _builtins.float
+    """Most that this router may send of those that can wait. Unit: requests per second."""
     @_builtins.property
     def valid(self) -> _duration_pb2.Duration:
         """How long, from now on: a region that falls silent gets nothing more."""
@@ -357,10 +360,11 @@ class Forward(_message.Message):
         region: _builtins.str = ...,
         rate_rps: _builtins.float = ...,
         valid: _duration_pb2.Duration | None = ...,
+        waiting_rps: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["valid", b"valid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "rate_rps", b"rate_rps", "region", b"region", "valid", b"valid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "rate_rps", b"rate_rps", "region", b"region", "valid", b"valid", "waiting_rps", b"waiting_rps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2412,6 +2416,7 @@ class RegionLoad(_message.Message):
     ANSWERED_GCO2E_FIELD_NUMBER: _builtins.int
     SENT_J_FIELD_NUMBER: _builtins.int
     SENT_GCO2E_FIELD_NUMBER: _builtins.int
+    SENT_WAITING_FIELD_NUMBER: _builtins.int
     region: _builtins.str
     """The peer."""
     model: _builtins.str
@@ -2432,6 +2437,8 @@ class RegionLoad(_message.Message):
     """Active energy of `sent`, by the peer's receipts. Unit: J."""
     sent_gco2e: _builtins.float
     """Operational carbon of sent_j, in the peer's region. Unit: gCO2e."""
+    sent_waiting: _builtins.int
+    """Of `sent`: those that could wait."""
     def __init__(
         self,
         *,
@@ -2445,10 +2452,11 @@ class RegionLoad(_message.Message):
         answered_gco2e: _builtins.float = ...,
         sent_j: _builtins.float = ...,
         sent_gco2e: _builtins.float = ...,
+        sent_waiting: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_gco2e", b"answered_gco2e", "answered_j", b"answered_j", "model", b"model", "received", b"received", "region", b"region", "returned", b"returned", "sent", b"sent", "sent_gco2e", b"sent_gco2e", "sent_j", b"sent_j"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_gco2e", b"answered_gco2e", "answered_j", b"answered_j", "model", b"model", "received", b"received", "region", b"region", "returned", b"returned", "sent", b"sent", "sent_gco2e", b"sent_gco2e", "sent_j", b"sent_j", "sent_waiting", b"sent_waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -141,6 +141,24 @@ class WaitingModel:
     carbon_gco2e: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ReleaseAway:
+    """Part of a model's waiting work that may run in a peer region.
+
+    Attributes:
+        region: Name of the region, of `regions.peers`.
+        rate_rps: Expected to run there, as far as the region grants it. Unit: requests per second.
+        intensity_gco2e_per_kwh: Intensity that the region expects, PUE included. Unit: gCO2e per
+            kWh.
+        energy_j: Expected marginal energy of a request there. Unit: J.
+    """
+
+    region: str = ""
+    rate_rps: float = 0.0
+    intensity_gco2e_per_kwh: float = 0.0
+    energy_j: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ReleasePeriod:
     """Part of a model's waiting work that may run in a period.
@@ -149,7 +167,7 @@ class ReleasePeriod:
         since: Start.
         until: End.
         fill: All waiting requests may fill what interactive requests leave.
-        rate_rps: Expected to run; 0: none. Unit: requests per second.
+        rate_rps: Expected to run, in peer regions, too; 0: none. Unit: requests per second.
         woken_rps: Of the rate: in replicas that are powered for it alone. Unit: requests per
             second.
         cause: Why.
@@ -162,6 +180,7 @@ class ReleasePeriod:
             leave. Unset: none.
         later_rps: Without `fill`: the most that may run of those due later than `fill_due`; 0:
             none. Unit: requests per second.
+        away: Of the rate: in peer regions, cleanest first.
     """
 
     since: datetime = datetime.fromtimestamp(0, UTC)
@@ -175,6 +194,7 @@ class ReleasePeriod:
     marginal_j: float = 0.0
     fill_due: datetime | None = None
     later_rps: float = 0.0
+    away: tuple[ReleaseAway, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +234,8 @@ class WaitingRelease:
         woken_replicas: Replicas that the plan powers for waiting work now.
         own_pool_j: Energy of a request on a replica of its own at its best batch, above that of a
             parked GPU. 0: not known. Unit: J.
+        home_gco2e: Expected emissions of all that waits, were there no peer regions. 0: none runs
+            in one. Unit: gCO2e.
     """
 
     model: str = ""
@@ -225,6 +247,7 @@ class WaitingRelease:
     own_pool_gco2e: float = 0.0
     woken_replicas: int = 0
     own_pool_j: float = 0.0
+    home_gco2e: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -1051,14 +1074,18 @@ class Forward:
     Attributes:
         model: The model.
         region: Name of the region, of `regions.peers`.
-        rate_rps: Most that this router may send. Unit: requests per second.
+        rate_rps: Most that this router may send of those that cannot wait. Unit: requests per
+            second.
         valid: How long, from now on: a region that falls silent gets nothing more.
+        waiting_rps: Most that this router may send of those that can wait. Unit: requests per
+            second.
     """
 
     model: str = ""
     region: str = ""
     rate_rps: float = 0.0
     valid: timedelta = timedelta()
+    waiting_rps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -1388,6 +1415,7 @@ class RegionLoad:
         answered_gco2e: Operational carbon of answered_j. Unit: gCO2e.
         sent_j: Active energy of `sent`, by the peer's receipts. Unit: J.
         sent_gco2e: Operational carbon of sent_j, in the peer's region. Unit: gCO2e.
+        sent_waiting: Of `sent`: those that could wait.
     """
 
     region: str = ""
@@ -1400,6 +1428,7 @@ class RegionLoad:
     answered_gco2e: float = 0.0
     sent_j: float = 0.0
     sent_gco2e: float = 0.0
+    sent_waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)

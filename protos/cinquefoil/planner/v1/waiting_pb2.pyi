@@ -162,6 +162,40 @@ class WaitingModel(_message.Message):
 Global___WaitingModel: _TypeAlias = WaitingModel  # noqa: Y015
 
 @_typing.final
+class ReleaseAway(_message.Message):
+    """Part of a model's waiting work that may run in a peer region."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    RATE_RPS_FIELD_NUMBER: _builtins.int
+    INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """Name of the region, of `regions.peers`."""
+    rate_rps: _builtins.float
+    """Expected to run there, as far as the region grants it. Unit: requests per second."""
+    intensity_gco2e_per_kwh: _builtins.float
+    """Intensity that the region expects, PUE included. Unit: gCO2e per kWh."""
+    energy_j: _builtins.float
+    """Expected marginal energy of a request there. Unit: J."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        rate_rps: _builtins.float = ...,
+        intensity_gco2e_per_kwh: _builtins.float = ...,
+        energy_j: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["energy_j", b"energy_j", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "rate_rps", b"rate_rps", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseAway: _TypeAlias = ReleaseAway  # noqa: Y015
+
+@_typing.final
 class ReleasePeriod(_message.Message):
     """Part of a model's waiting work that may run in a period."""
 
@@ -178,10 +212,11 @@ class ReleasePeriod(_message.Message):
     MARGINAL_J_FIELD_NUMBER: _builtins.int
     FILL_DUE_FIELD_NUMBER: _builtins.int
     LATER_RPS_FIELD_NUMBER: _builtins.int
+    AWAY_FIELD_NUMBER: _builtins.int
     fill: _builtins.bool
     """All waiting requests may fill what interactive requests leave."""
     rate_rps: _builtins.float
-    """Expected to run; 0: none. Unit: requests per second."""
+    """Expected to run, in peer regions, too; 0: none. Unit: requests per second."""
     woken_rps: _builtins.float
     """Of the rate: in replicas that are powered for it alone. Unit: requests per second."""
     cause: Global___ReleaseCause.ValueType
@@ -212,6 +247,10 @@ class ReleasePeriod(_message.Message):
         none.
         """
 
+    @_builtins.property
+    def away(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReleaseAway]:
+        """Of the rate: in peer regions, cleanest first."""
+
     def __init__(
         self,
         *,
@@ -226,10 +265,11 @@ class ReleasePeriod(_message.Message):
         marginal_j: _builtins.float = ...,
         fill_due: _timestamp_pb2.Timestamp | None = ...,
         later_rps: _builtins.float = ...,
+        away: _abc.Iterable[Global___ReleaseAway] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fill_due", b"_fill_due", "fill_due", b"fill_due", "since", b"since", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fill_due", b"_fill_due", "cause", b"cause", "fill", b"fill", "fill_due", b"fill_due", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "later_rps", b"later_rps", "marginal_j", b"marginal_j", "rate_rps", b"rate_rps", "room_rps", b"room_rps", "since", b"since", "until", b"until", "woken_rps", b"woken_rps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fill_due", b"_fill_due", "away", b"away", "cause", b"cause", "fill", b"fill", "fill_due", b"fill_due", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "later_rps", b"later_rps", "marginal_j", b"marginal_j", "rate_rps", b"rate_rps", "room_rps", b"room_rps", "since", b"since", "until", b"until", "woken_rps", b"woken_rps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fill_due: _TypeAlias = _typing.Literal["fill_due"]  # noqa: Y015
     _WhichOneofArgType__fill_due: _TypeAlias = _typing.Literal["_fill_due", b"_fill_due"]  # noqa: Y015
@@ -296,6 +336,7 @@ class WaitingRelease(_message.Message):
     OWN_POOL_GCO2E_FIELD_NUMBER: _builtins.int
     WOKEN_REPLICAS_FIELD_NUMBER: _builtins.int
     OWN_POOL_J_FIELD_NUMBER: _builtins.int
+    HOME_GCO2E_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     planned_gco2e: _builtins.float
@@ -311,6 +352,10 @@ class WaitingRelease(_message.Message):
     own_pool_j: _builtins.float
     """Energy of a request on a replica of its own at its best batch, above that of a parked GPU. 0: not
     known. Unit: J.
+    """
+    home_gco2e: _builtins.float
+    """Expected emissions of all that waits, were there no peer regions. 0: none runs in one. Unit:
+    gCO2e.
     """
     @_builtins.property
     def periods(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReleasePeriod]:
@@ -338,10 +383,11 @@ class WaitingRelease(_message.Message):
         own_pool_gco2e: _builtins.float = ...,
         woken_replicas: _builtins.int = ...,
         own_pool_j: _builtins.float = ...,
+        home_gco2e: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_done_by", b"_done_by", "done_by", b"done_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_done_by", b"_done_by", "at_once_gco2e", b"at_once_gco2e", "done_by", b"done_by", "model", b"model", "own_pool_gco2e", b"own_pool_gco2e", "own_pool_j", b"own_pool_j", "periods", b"periods", "planned_gco2e", b"planned_gco2e", "shortages", b"shortages", "woken_replicas", b"woken_replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_done_by", b"_done_by", "at_once_gco2e", b"at_once_gco2e", "done_by", b"done_by", "home_gco2e", b"home_gco2e", "model", b"model", "own_pool_gco2e", b"own_pool_gco2e", "own_pool_j", b"own_pool_j", "periods", b"periods", "planned_gco2e", b"planned_gco2e", "shortages", b"shortages", "woken_replicas", b"woken_replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__done_by: _TypeAlias = _typing.Literal["done_by"]  # noqa: Y015
     _WhichOneofArgType__done_by: _TypeAlias = _typing.Literal["_done_by", b"_done_by"]  # noqa: Y015

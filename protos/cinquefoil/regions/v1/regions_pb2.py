@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/regions/v1/regions.proto\x12\x15\x63inquefoil.regions.v1\x1a\x1egoogle/protobuf/duration.proto\"N\n\x0f\x45xchangeRequest\x12\x0e\n\x06region\x18\x01 \x01(\t\x12+\n\x06wishes\x18\x02 \x03(\x0b\x32\x1b.cinquefoil.regions.v1.Wish\"d\n\x04Wish\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08rate_rps\x18\x02 \x01(\x01\x12\x15\n\rhome_energy_j\x18\x03 \x01(\x01\x12$\n\x1chome_intensity_gco2e_per_kwh\x18\x04 \x01(\x01\"b\n\x10\x45xchangeResponse\x12\x0e\n\x06region\x18\x01 \x01(\t\x12,\n\x06offers\x18\x02 \x03(\x0b\x32\x1c.cinquefoil.regions.v1.Offer\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\"\x9b\x01\n\x05Offer\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x03 \x01(\x01\x12\x11\n\tspare_rps\x18\x04 \x01(\x01\x12\x13\n\x0bgranted_rps\x18\x05 \x01(\x01\x12(\n\x05valid\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x14\n\x12ListRegionsRequest\"E\n\x13ListRegionsResponse\x12.\n\x07regions\x18\x01 \x03(\x0b\x32\x1d.cinquefoil.regions.v1.Region\"\x8d\x01\n\x06Region\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\treachable\x18\x02 \x01(\x08\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x14\n\x0cround_trip_s\x18\x04 \x01(\x01\x12*\n\x05\x66lows\x18\x05 \x03(\x0b\x32\x1b.cinquefoil.regions.v1.Flow\x12\x0e\n\x06reason\x18\x06 \x01(\t\"~\n\x04\x46low\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x02 \x01(\x01\x12\x13\n\x0bgranted_rps\x18\x03 \x01(\x01\x12\x10\n\x08sent_rps\x18\x04 \x01(\x01\x12\x14\n\x0creceived_rps\x18\x05 \x01(\x01\x12\x14\n\x0cpromised_rps\x18\x06 \x01(\x01\"$\n\x12\x44rainRegionRequest\x12\x0e\n\x06resume\x18\x01 \x01(\x08\"\x15\n\x13\x44rainRegionResponse2\xb8\x02\n\rRegionService\x12[\n\x08\x45xchange\x12&.cinquefoil.regions.v1.ExchangeRequest\x1a\'.cinquefoil.regions.v1.ExchangeResponse\x12\x64\n\x0bListRegions\x12).cinquefoil.regions.v1.ListRegionsRequest\x1a*.cinquefoil.regions.v1.ListRegionsResponse\x12\x64\n\x0b\x44rainRegion\x12).cinquefoil.regions.v1.DrainRegionRequest\x1a*.cinquefoil.regions.v1.DrainRegionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/regions/v1/regions.proto\x12\x15\x63inquefoil.regions.v1\x1a\x1egoogle/protobuf/duration.proto\"N\n\x0f\x45xchangeRequest\x12\x0e\n\x06region\x18\x01 \x01(\t\x12+\n\x06wishes\x18\x02 \x03(\x0b\x32\x1b.cinquefoil.regions.v1.Wish\"y\n\x04Wish\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08rate_rps\x18\x02 \x01(\x01\x12\x15\n\rhome_energy_j\x18\x03 \x01(\x01\x12$\n\x1chome_intensity_gco2e_per_kwh\x18\x04 \x01(\x01\x12\x13\n\x0bwaiting_rps\x18\x05 \x01(\x01\"b\n\x10\x45xchangeResponse\x12\x0e\n\x06region\x18\x01 \x01(\t\x12,\n\x06offers\x18\x02 \x03(\x0b\x32\x1c.cinquefoil.regions.v1.Offer\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\"\xce\x01\n\x05Offer\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x03 \x01(\x01\x12\x11\n\tspare_rps\x18\x04 \x01(\x01\x12\x13\n\x0bgranted_rps\x18\x05 \x01(\x01\x12(\n\x05valid\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x05hours\x18\x07 \x03(\x0b\x32\".cinquefoil.regions.v1.OfferedHour\"S\n\x0bOfferedHour\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x01 \x01(\x01\x12\x11\n\tspare_rps\x18\x02 \x01(\x01\x12\x10\n\x08\x65nergy_j\x18\x03 \x01(\x01\"\x14\n\x12ListRegionsRequest\"E\n\x13ListRegionsResponse\x12.\n\x07regions\x18\x01 \x03(\x0b\x32\x1d.cinquefoil.regions.v1.Region\"\x8d\x01\n\x06Region\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\treachable\x18\x02 \x01(\x08\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x14\n\x0cround_trip_s\x18\x04 \x01(\x01\x12*\n\x05\x66lows\x18\x05 \x03(\x0b\x32\x1b.cinquefoil.regions.v1.Flow\x12\x0e\n\x06reason\x18\x06 \x01(\t\"\x93\x01\n\x04\x46low\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x02 \x01(\x01\x12\x13\n\x0bgranted_rps\x18\x03 \x01(\x01\x12\x10\n\x08sent_rps\x18\x04 \x01(\x01\x12\x14\n\x0creceived_rps\x18\x05 \x01(\x01\x12\x14\n\x0cpromised_rps\x18\x06 \x01(\x01\x12\x13\n\x0bwaiting_rps\x18\x07 \x01(\x01\"$\n\x12\x44rainRegionRequest\x12\x0e\n\x06resume\x18\x01 \x01(\x08\"\x15\n\x13\x44rainRegionResponse2\xb8\x02\n\rRegionService\x12[\n\x08\x45xchange\x12&.cinquefoil.regions.v1.ExchangeRequest\x1a\'.cinquefoil.regions.v1.ExchangeResponse\x12\x64\n\x0bListRegions\x12).cinquefoil.regions.v1.ListRegionsRequest\x1a*.cinquefoil.regions.v1.ListRegionsResponse\x12\x64\n\x0b\x44rainRegion\x12).cinquefoil.regions.v1.DrainRegionRequest\x1a*.cinquefoil.regions.v1.DrainRegionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,23 +35,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXCHANGEREQUEST']._serialized_start=94
   _globals['_EXCHANGEREQUEST']._serialized_end=172
   _globals['_WISH']._serialized_start=174
-  _globals['_WISH']._serialized_end=274
-  _globals['_EXCHANGERESPONSE']._serialized_start=276
-  _globals['_EXCHANGERESPONSE']._serialized_end=374
-  _globals['_OFFER']._serialized_start=377
-  _globals['_OFFER']._serialized_end=532
-  _globals['_LISTREGIONSREQUEST']._serialized_start=534
-  _globals['_LISTREGIONSREQUEST']._serialized_end=554
-  _globals['_LISTREGIONSRESPONSE']._serialized_start=556
-  _globals['_LISTREGIONSRESPONSE']._serialized_end=625
-  _globals['_REGION']._serialized_start=628
-  _globals['_REGION']._serialized_end=769
-  _globals['_FLOW']._serialized_start=771
-  _globals['_FLOW']._serialized_end=897
-  _globals['_DRAINREGIONREQUEST']._serialized_start=899
-  _globals['_DRAINREGIONREQUEST']._serialized_end=935
-  _globals['_DRAINREGIONRESPONSE']._serialized_start=937
-  _globals['_DRAINREGIONRESPONSE']._serialized_end=958
-  _globals['_REGIONSERVICE']._serialized_start=961
-  _globals['_REGIONSERVICE']._serialized_end=1273
+  _globals['_WISH']._serialized_end=295
+  _globals['_EXCHANGERESPONSE']._serialized_start=297
+  _globals['_EXCHANGERESPONSE']._serialized_end=395
+  _globals['_OFFER']._serialized_start=398
+  _globals['_OFFER']._serialized_end=604
+  _globals['_OFFEREDHOUR']._serialized_start=606
+  _globals['_OFFEREDHOUR']._serialized_end=689
+  _globals['_LISTREGIONSREQUEST']._serialized_start=691
+  _globals['_LISTREGIONSREQUEST']._serialized_end=711
+  _globals['_LISTREGIONSRESPONSE']._serialized_start=713
+  _globals['_LISTREGIONSRESPONSE']._serialized_end=782
+  _globals['_REGION']._serialized_start=785
+  _globals['_REGION']._serialized_end=926
+  _globals['_FLOW']._serialized_start=929
+  _globals['_FLOW']._serialized_end=1076
+  _globals['_DRAINREGIONREQUEST']._serialized_start=1078
+  _globals['_DRAINREGIONREQUEST']._serialized_end=1114
+  _globals['_DRAINREGIONRESPONSE']._serialized_start=1116
+  _globals['_DRAINREGIONRESPONSE']._serialized_end=1137
+  _globals['_REGIONSERVICE']._serialized_start=1140
+  _globals['_REGIONSERVICE']._serialized_end=1452
 # @@protoc_insertion_point(module_scope)

@@ -55,14 +55,17 @@ class Wish(_message.Message):
     RATE_RPS_FIELD_NUMBER: _builtins.int
     HOME_ENERGY_J_FIELD_NUMBER: _builtins.int
     HOME_INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
+    WAITING_RPS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     rate_rps: _builtins.float
-    """Requests per second."""
+    """Of those that cannot wait. Unit: requests per second."""
     home_energy_j: _builtins.float
     """Energy of one more request at home. Unit: J."""
     home_intensity_gco2e_per_kwh: _builtins.float
     """Carbon intensity at home, with the site's overhead. Unit: gCO2e per kWh."""
+    waiting_rps: _builtins.float
+    """Of those that can wait, and would run now. Unit: requests per second."""
     def __init__(
         self,
         *,
@@ -70,10 +73,11 @@ class Wish(_message.Message):
         rate_rps: _builtins.float = ...,
         home_energy_j: _builtins.float = ...,
         home_intensity_gco2e_per_kwh: _builtins.float = ...,
+        waiting_rps: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["home_energy_j", b"home_energy_j", "home_intensity_gco2e_per_kwh", b"home_intensity_gco2e_per_kwh", "model", b"model", "rate_rps", b"rate_rps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["home_energy_j", b"home_energy_j", "home_intensity_gco2e_per_kwh", b"home_intensity_gco2e_per_kwh", "model", b"model", "rate_rps", b"rate_rps", "waiting_rps", b"waiting_rps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -121,6 +125,7 @@ class Offer(_message.Message):
     SPARE_RPS_FIELD_NUMBER: _builtins.int
     GRANTED_RPS_FIELD_NUMBER: _builtins.int
     VALID_FIELD_NUMBER: _builtins.int
+    HOURS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     energy_j: _builtins.float
@@ -132,10 +137,16 @@ class Offer(_message.Message):
     per second.
     """
     granted_rps: _builtins.float
-    """What the caller may send. Unit: requests per second."""
+    """What the caller may send, of both kinds together. Unit: requests per second."""
     @_builtins.property
     def valid(self) -> _duration_pb2.Duration:
         """How long the grant is valid, from when it was requested."""
+
+    @_builtins.property
+    def hours(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfferedHour]:
+        """The coming hours of grid time, from when the message is sent, one after another; at most 48, and
+        no more than have a forecast. Nothing is reserved by them.
+        """
 
     def __init__(
         self,
@@ -146,14 +157,47 @@ class Offer(_message.Message):
         spare_rps: _builtins.float = ...,
         granted_rps: _builtins.float = ...,
         valid: _duration_pb2.Duration | None = ...,
+        hours: _abc.Iterable[Global___OfferedHour] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["valid", b"valid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["energy_j", b"energy_j", "granted_rps", b"granted_rps", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "model", b"model", "spare_rps", b"spare_rps", "valid", b"valid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["energy_j", b"energy_j", "granted_rps", b"granted_rps", "hours", b"hours", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "model", b"model", "spare_rps", b"spare_rps", "valid", b"valid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Offer: _TypeAlias = Offer  # noqa: Y015
+
+@_typing.final
+class OfferedHour(_message.Message):
+    """Offer to requests that can wait, of one hour to come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
+    SPARE_RPS_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    intensity_gco2e_per_kwh: _builtins.float
+    """Mean carbon intensity by forecast, with the site's overhead. Unit: gCO2e per kWh."""
+    spare_rps: _builtins.float
+    """What the region's own requests, those that can wait included, are expected to leave. Unit:
+    requests per second.
+    """
+    energy_j: _builtins.float
+    """Marginal energy of a request in that room. Unit: J."""
+    def __init__(
+        self,
+        *,
+        intensity_gco2e_per_kwh: _builtins.float = ...,
+        spare_rps: _builtins.float = ...,
+        energy_j: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["energy_j", b"energy_j", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "spare_rps", b"spare_rps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferedHour: _TypeAlias = OfferedHour  # noqa: Y015
 
 @_typing.final
 class ListRegionsRequest(_message.Message):
@@ -248,6 +292,7 @@ class Flow(_message.Message):
     SENT_RPS_FIELD_NUMBER: _builtins.int
     RECEIVED_RPS_FIELD_NUMBER: _builtins.int
     PROMISED_RPS_FIELD_NUMBER: _builtins.int
+    WAITING_RPS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     carbon_gco2e: _builtins.float
@@ -255,13 +300,17 @@ class Flow(_message.Message):
     granted_rps: _builtins.float
     """What this region may send there; of this region: its capacity. Unit: requests per second."""
     sent_rps: _builtins.float
-    """What this region sends there; of this region: what its own clients request. Unit: requests per
-    second.
+    """What this region sends there of requests that cannot wait; of this region: what its own clients
+    request. Unit: requests per second.
     """
     received_rps: _builtins.float
     """What comes from there; of this region: from all. Unit: requests per second."""
     promised_rps: _builtins.float
     """What this region may have to take from there, by its promises. Unit: requests per second."""
+    waiting_rps: _builtins.float
+    """What this region sends there of requests that can wait; of this region: what runs here by plan.
+    Unit: requests per second.
+    """
     def __init__(
         self,
         *,
@@ -271,10 +320,11 @@ class Flow(_message.Message):
         sent_rps: _builtins.float = ...,
         received_rps: _builtins.float = ...,
         promised_rps: _builtins.float = ...,
+        waiting_rps: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "granted_rps", b"granted_rps", "model", b"model", "promised_rps", b"promised_rps", "received_rps", b"received_rps", "sent_rps", b"sent_rps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "granted_rps", b"granted_rps", "model", b"model", "promised_rps", b"promised_rps", "received_rps", b"received_rps", "sent_rps", b"sent_rps", "waiting_rps", b"waiting_rps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

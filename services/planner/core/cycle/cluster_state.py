@@ -204,7 +204,8 @@ class ClusterState:
             ),
             boots=boots,
             grid=GridOutlook(
-                deployment.carbon.replay.speedup, OUTLOOK_S if deployment.batch else 0.0
+                deployment.carbon.replay.speedup,
+                OUTLOOK_S if deployment.batch or deployment.regions else 0.0,
             ),
             power=PowerBudgets(deployment.sites),
             prices=EnergyPrices(

@@ -24,9 +24,11 @@ from cinquefoil.planner.v1.records import (
 from services.kit.grouping import grouped, summed
 from services.kit.plurals import counted, moment
 from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.waiting_regions import offered, released
 from services.planner.core.decide import Snapshot, staying
 from services.planner.core.fleet import serves
 from services.planner.core.forecast.text_lengths import TextLength
+from services.planner.core.regions.offers import PeerHours
 from services.planner.core.waiting.attained_room import LEARN_S, AttainedRoom
 from services.planner.core.waiting.model import Choice, Due, Release, Shortage, Slot
 from services.planner.core.waiting.outlook import HOUR_S, Offer, RoomMemory, slots_of
@@ -66,6 +68,7 @@ class WaitingWork:
         releases: What was decided last, by model.
         held: Whether a power budget or a carbon budget lets none of it run.
         held_models: Models of which a carbon budget lets none run.
+        places: Returns the coming hours of peer regions that a model's waiting work may run in.
     """
 
     state: ClusterState
@@ -75,6 +78,7 @@ class WaitingWork:
     releases: dict[str, WaitingRelease] = field(default_factory=dict)
     held: bool = False
     held_models: frozenset[str] = frozenset()
+    places: Callable[[str], Iterable[PeerHours]] = field(default=lambda _: ())
     _offered: dict[str, float] = field(default_factory=dict)
     _attained: AttainedRoom = field(default_factory=AttainedRoom)
 
@@ -155,7 +159,7 @@ class WaitingWork:
             return release
         until = self.state.clock.now() + timedelta(seconds=LEARN_S)
         rate_rps, cause = first.room_rps, ReleaseCause.MEASURED
-        opening = replace(first, until=until, fill=True, rate_rps=rate_rps, cause=cause)
+        opening = replace(first, until=until, fill=True, rate_rps=rate_rps, cause=cause, away=())
         rest = [
             replace(each, since=max(each.since, until))
             for each in release.periods
@@ -167,8 +171,8 @@ class WaitingWork:
         """Return whether all that fits might run ever since the last decision."""
         release, now = self.releases.get(model), self.state.clock.now()
         periods = () if release is None else release.periods
-        since = [each.fill for each in periods if each.since < now]
-        return all(since or [each.fill for each in periods[:1]]) and bool(periods)
+        since = [each for each in periods if each.since < now] or periods[:1]
+        return all(each.fill and not each.away for each in since) and bool(periods)
 
     # ---- decisions -----------------------------------------------------------------------------
 
@@ -181,7 +185,7 @@ class WaitingWork:
         self._offered = {name: offer.room_rps for name, offer in offers.items()}
         for name, offer in offers.items():
             memory = self.memory.setdefault(name, RoomMemory())
-            memory.observe(int(self._grid_now_s() // HOUR_S), offer)
+            memory.observe(int(self.grid_now_s() // HOUR_S), offer)
         self._learn_of_singles()
         found: dict[str, WaitingRelease] = {}
         due_rps: dict[str, float] = {}
@@ -241,12 +245,14 @@ class WaitingWork:
                 return None
             return sum(weight * (first[zone] or 0.0) for zone, weight in zones.items())
 
-        grid_now_s = self._grid_now_s()
+        grid_now_s = self.grid_now_s()
         memory = self.memory.get(name, RoomMemory())
         part = self.attained.get(name, 1.0)
+        peers, hour_s = tuple(self.places(name)), HOUR_S / outlook.speedup
         slots = tuple(
             replace(
                 slot,
+                away=offered(peers, slot, hour_s),
                 room_rps=part * slot.room_rps,
                 woken_rps=part * slot.woken_rps,
                 replica_rps=part * slot.replica_rps,
@@ -271,7 +277,8 @@ class WaitingWork:
                 skipped = (each.window or timedelta()) * (1 - 1 / speedup)
                 yield each, (each.due - skipped - now).total_seconds(), each.due
 
-    def _grid_now_s(self) -> float:
+    def grid_now_s(self) -> float:
+        """Return grid time, s since the epoch."""
         state = self.state
         return state.grid.now_s(state.clock.monotonic(), state.clock.now().timestamp())
 
@@ -329,6 +336,7 @@ class WaitingWork:
                 fill_due=self._fill_due(waiting, choice, slot, now),
                 later_rps=choice.later_rps,
                 rate_rps=choice.rate_rps,
+                away=released(slot, choice),
                 woken_rps=choice.woken_rps,
                 cause=choice.cause,
                 intensity_gco2e_per_kwh=slot.intensity_gco2e_per_kwh or 0.0,
@@ -355,6 +363,7 @@ class WaitingWork:
             planned_gco2e=release.planned_gco2e,
             at_once_gco2e=release.at_once_gco2e,
             own_pool_gco2e=release.own_pool_gco2e,
+            home_gco2e=release.home_gco2e,
             woken_replicas=release.choices[0].replicas,
             own_pool_j=release.slots[0].woken_j,
         )

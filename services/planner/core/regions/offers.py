@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 from typing import Final
 
+from cinquefoil.regions.v1.records import OfferedHour
 from services.kit.units import J_PER_KWH
 
 MAX_INTENSITY_GCO2E_PER_KWH: Final = 2_000.0
@@ -43,6 +44,25 @@ class Offer:
     def carbon_gco2e(self) -> float:
         """Carbon of one more request, gCO2e."""
         return self.energy_j * self.intensity_gco2e_per_kwh / J_PER_KWH
+
+
+@dataclass(frozen=True, slots=True)
+class PeerHours:
+    """Offers of a peer region's coming hours.
+
+    Attributes:
+        region: The region.
+        since_s: Time from now to the start of the first hour, s: not above 0.
+        now_rps: What it may grant now, req/s.
+        hours: Offers, hour by hour of grid time.
+        weight: Factor on its carbon where it is compared with this region.
+    """
+
+    region: str
+    since_s: float
+    now_rps: float
+    hours: tuple[OfferedHour, ...]
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

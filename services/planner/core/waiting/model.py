@@ -26,6 +26,30 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """Offer of a peer region to a model's waiting work, in one slot.
+
+    Attributes:
+        region: The region.
+        rate_rps: What it may grant, req/s.
+        intensity_gco2e_per_kwh: Expected intensity, PUE included.
+        energy_j: Marginal energy of a request there, J.
+        weight: Factor on its carbon where it is compared with this region.
+    """
+
+    region: str
+    rate_rps: float
+    intensity_gco2e_per_kwh: float
+    energy_j: float
+    weight: float = 1.0
+
+    @property
+    def price(self) -> float:
+        """Weighted emissions of a request, in any unit."""
+        return self.weight * self.intensity_gco2e_per_kwh * self.energy_j
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
     """A stretch of time, and what it offers to a model's waiting work.
 
@@ -39,6 +63,7 @@ class Slot:
         replica_rps: What one of them does when it is full, req/s.
         woken_j: Marginal energy of a request on a replica of its own, J.
         held: Whether only work that is due may run: less power is required.
+        away: Offers of peer regions.
     """
 
     start_s: float
@@ -50,6 +75,7 @@ class Slot:
     replica_rps: float = 0.0
     woken_j: float = 0.0
     held: bool = False
+    away: tuple[Away, ...] = ()
 
     @property
     def end_s(self) -> float:
@@ -58,8 +84,13 @@ class Slot:
 
     @property
     def all_rps(self) -> float:
-        """All that can run in it, req/s."""
+        """All that can run in it in this region, req/s."""
         return self.room_rps + self.woken_rps
+
+    @property
+    def price(self) -> float:
+        """Marginal emissions of a request in its room, in any unit."""
+        return (self.intensity_gco2e_per_kwh or 0.0) * (self.room_j or 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +105,7 @@ class Choice:
         woken_rps: In replicas that are powered for it, req/s.
         replicas: These replicas.
         cause: Reason.
+        away_rps: In each peer region of `Slot.away`; empty: in none.
     """
 
     fill_due_s: float
@@ -82,6 +114,7 @@ class Choice:
     woken_rps: float
     replicas: int
     cause: ReleaseCause
+    away_rps: tuple[float, ...] = ()
 
     @property
     def fill(self) -> bool:
@@ -89,9 +122,14 @@ class Choice:
         return math.isinf(self.fill_due_s) and self.fill_due_s > 0
 
     @property
+    def home_rps(self) -> float:
+        """All that runs in this region, req/s."""
+        return self.room_rps + self.woken_rps
+
+    @property
     def rate_rps(self) -> float:
         """All that runs, req/s."""
-        return self.room_rps + self.woken_rps
+        return self.home_rps + sum(self.away_rps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +163,7 @@ class Release:
         planned_gco2e: Marginal emissions of all that waits.
         at_once_gco2e: The same, had it run at once, in room first and woken replicas for the rest.
         own_pool_gco2e: The same, had it run at once on replicas of its own.
+        home_gco2e: The same, were there no peer regions; 0: none of it runs in one.
     """
 
     slots: Sequence[Slot]
@@ -134,3 +173,4 @@ class Release:
     planned_gco2e: float
     at_once_gco2e: float
     own_pool_gco2e: float
+    home_gco2e: float = 0.0

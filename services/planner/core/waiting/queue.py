@@ -39,6 +39,10 @@ class Backlog:
         """Requests left."""
         return sum(left for _, left in self._work)
 
+    def left(self) -> list[Due]:
+        """Return what is left, earliest deadline first."""
+        return [Due(due_s, requests) for due_s, requests in self._work]
+
     def due(self) -> Iterator[tuple[float, float]]:
         """Yield each deadline, s, and what is left that is due by then."""
         return zip(

@@ -11,7 +11,8 @@ Each slot is decided from what is known at its start, as a planner decides again
 - else it waits. What is due within a slot's length does not.
 
 The marginal carbon of room decides, not the intensity alone: a waiting request costs more beside
-few interactive ones. What later slots will do is the same rule with the forecast for truth.
+few interactive ones. Hours of peer regions count beside those at home (`places`). What later slots
+will do is the same rule with the forecast for truth.
 Compared with optimisation over the forecast and with perfect knowledge: docs/batches.md.
 """
 
@@ -26,6 +27,12 @@ from typing import NamedTuple
 from cinquefoil.planner.v1.records import ReleaseCause
 from services.kit.units import carbon_gco2e
 from services.planner.core.waiting.model import Choice, Due, Release, Shortage, Slot
+from services.planner.core.waiting.places import (
+    CleanerRoom,
+    choose_places,
+    with_places,
+    without_places,
+)
 from services.planner.core.waiting.queue import NOTHING, Backlog
 
 SPREAD = 1.5
@@ -48,9 +55,14 @@ def decide(backlog: Backlog, slots: Sequence[Slot]) -> Choice:
         backlog: What waits.
         slots: This slot and the later ones, without gaps.
     """
-    slot, total = slots[0], backlog.requests
-    if total <= NOTHING:
+    if backlog.requests <= NOTHING:
         return _IDLE
+    found = _at_home(backlog, slots)
+    return with_places(found, backlog, slots, SPREAD, MARGIN) if slots[0].away else found
+
+
+def _at_home(backlog: Backlog, slots: Sequence[Slot]) -> Choice:
+    slot, total = slots[0], backlog.requests
     must_rps = backlog.must_rps(slots)
     cut = _Cut(-math.inf, 0.0, ReleaseCause.HELD) if slot.held else _cut(backlog, slots)
     most_rps = min(slot.room_rps, max(cut.requests / slot.length_s, must_rps))
@@ -110,22 +122,23 @@ class _Cleanest:
         ]
         self._starts_s = [each.start_s for each in known]
         self._rooms = list(accumulate(each.room_rps * each.length_s for each in known))
-        now = _price(slots[0])
-        self._cleaner = list(accumulate(MARGIN * _price(each) < now for each in known))
+        now = slots[0].price
+        self._cleaner = list(accumulate(MARGIN * each.price < now for each in known))
+        away = any(each.away for each in slots)
+        self._away = CleanerRoom(slots, now / MARGIN, home=False) if away else None
 
     def until(self, due_s: float, requests: float) -> ReleaseCause | None:
         """Return why work that is due by a time may run in the first slot; None: it waits."""
         known = bisect_left(self._starts_s, due_s)
         if known <= 1:
             return ReleaseCause.ROOM
+        if self._away is not None:
+            requests -= self._away.until(due_s) / SPREAD
+            if requests <= 0:
+                return None
         part = SPREAD * requests / max(self._rooms[known - 1], NOTHING)
         rank = min(max(part, 1 / known), 1.0) * (known - 1)
         return ReleaseCause.CLEAN if self._cleaner[known - 1] <= rank else None
-
-
-def _price(slot: Slot) -> float:
-    """Return the marginal emissions of a request in a slot's room, in any unit."""
-    return (slot.intensity_gco2e_per_kwh or 0.0) * (slot.room_j or 1.0)
 
 
 def at_once(backlog: Backlog, slots: Sequence[Slot]) -> Choice:
@@ -145,8 +158,14 @@ def plan_release(work: Iterable[Due], slots: Sequence[Slot]) -> Release:
         work: What waits.
         slots: From now on, without gaps, at least one.
     """
-    work = list(work)
-    choices, late, done_s, planned_g = _course(work, slots, decide)
+    work, home_g = list(work), 0.0
+    course = _course(work, without_places(slots), decide)
+    if any(each.away for each in slots):
+        slots = choose_places(slots)
+        away = _course(work, slots, decide)
+        if _is_better(away, course):
+            course, home_g = away, course.grams
+    choices, late, done_s, planned_g = course
     *_, at_once_g = _course(work, slots, at_once)
     return Release(
         slots=slots,
@@ -156,6 +175,7 @@ def plan_release(work: Iterable[Due], slots: Sequence[Slot]) -> Release:
         planned_gco2e=planned_g,
         at_once_gco2e=at_once_g,
         own_pool_gco2e=_own_pool_g(work, slots[0]),
+        home_gco2e=home_g,
     )
 
 
@@ -163,10 +183,26 @@ Lateness = dict[float, list[tuple[float, float]]]
 """Requests and the time of their answer, s, by the deadline that they miss."""
 
 
-def _course(
-    work: Sequence[Due], slots: Sequence[Slot], rule: Rule
-) -> tuple[list[Choice], Lateness, float | None, float]:
-    """Return what runs in each slot, what is late, when all is done, and the emissions."""
+class _Course(NamedTuple):
+    """Choices of all slots, what is late, when all is done, and the emissions."""
+
+    choices: list[Choice]
+    late: Lateness
+    done_s: float | None
+    grams: float
+
+
+def _is_better(away: _Course, home: _Course) -> bool:
+    """Return whether a course with peer regions emits less, with no more that is late."""
+    late, late_at_home = (
+        sum(part for parts in each.late.values() for part, _ in parts) for each in (away, home)
+    )
+    used = any(each.away_rps for each in away.choices)
+    return used and away.grams < home.grams and late <= late_at_home * (1 + NOTHING) + NOTHING
+
+
+def _course(work: Sequence[Due], slots: Sequence[Slot], rule: Rule) -> _Course:
+    """Return the course of some work by a rule."""
     backlog, choices, late = Backlog(work), list[Choice](), Lateness()
     done_s: float | None = None if backlog.requests > NOTHING else 0.0
     grams = 0.0
@@ -181,20 +217,15 @@ def _course(
             done_s = at_s if backlog.requests <= NOTHING else None
         energy_w = choice.room_rps * slot.room_j + choice.woken_rps * slot.woken_j
         grams += carbon_gco2e(energy_w * slot.length_s, slot.intensity_gco2e_per_kwh or 0.0)
-    for due_s, left in Backlog(_left(backlog)).due():
+        for each, rate_rps in zip(slot.away, choice.away_rps, strict=False):
+            joules = rate_rps * each.energy_j * slot.length_s
+            grams += carbon_gco2e(joules, each.intensity_gco2e_per_kwh)
+    for due_s, left in backlog.due():
         if due_s < slots[-1].end_s:
             late.setdefault(due_s, []).append((left, math.inf))
     if backlog.requests > NOTHING:
         done_s = None
-    return choices, late, done_s, grams
-
-
-def _left(backlog: Backlog) -> list[Due]:
-    before, found = 0.0, list[Due]()
-    for due_s, requests in backlog.due():
-        found.append(Due(due_s, requests - before))
-        before = requests
-    return found
+    return _Course(choices, late, done_s, grams)
 
 
 def _shortages(work: Sequence[Due], slots: Sequence[Slot], late: Lateness) -> Iterable[Shortage]:

@@ -29,6 +29,7 @@ class Exchanged:
 
     Attributes:
         sent: Answered by the peer.
+        sent_waiting: Of these, requests that could wait.
         answered: Of the peer's clients, answered here.
         received: Requests of the peer's clients that came.
         returned: Requests that the peer failed to answer.
@@ -36,5 +37,6 @@ class Exchanged:
 
     sent: Answered = field(default_factory=Answered)
     answered: Answered = field(default_factory=Answered)
+    sent_waiting: int = 0
     received: int = 0
     returned: int = 0

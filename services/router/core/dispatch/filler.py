@@ -11,6 +11,7 @@ instance has begun is never dropped: done again it would cost more than a pause 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from services.kit.config import WaitingRules
@@ -29,6 +30,9 @@ _LOOKED_AT: Final = 16
 """Requests from the front of which one is chosen for an instance."""
 _COUNTED: Final = 2048
 """Requests from the front that are counted one by one, at each report of the load."""
+LEAST_AWAY_S: Final = 60.0
+"""Time left to a request that leaves, s: half of it is for this region, should the peer fail."""
+
 _GROUPS: Final = 8
 _PAUSE_SLOS: Final = 0.5
 _MAX_PAUSE_S: Final = 1.0
@@ -175,6 +179,20 @@ class Filler:
             + (f": {self.held_by}" if self.held_by else ""),
             reason="WAIT_UNTIL",
         )
+
+    def may_leave(self, most: int, now_s: float) -> list[PendingRequest]:
+        """Return the first requests that may run in a peer region, as much as time is left to them.
+
+        Args:
+            most: Their number at most.
+            now_s: The time.
+        """
+        found = (
+            each
+            for each in self.queue.front(_COUNTED if most > 0 else 0)
+            if each.request.deadline_s - now_s > LEAST_AWAY_S and not each.refusals
+        )
+        return list(islice(found, max(most, 0)))
 
     def woke(self) -> None:
         """Note that the time of a `Reconsider` has come."""

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cinquefoil.regions.v1 import regions_pb2 as pb
+from cinquefoil.regions.v1.records import OfferedHour
 from services.kit.errors import InvalidArgument
 from services.planner.adapters.region_wire import (
     grants_from,
@@ -13,7 +14,7 @@ from services.planner.adapters.region_wire import (
     response_to,
     wishes_from,
 )
-from services.planner.core.regions.exchange import ModelFigures, RegionExchange
+from services.planner.core.regions.exchange import HomeWish, ModelFigures, RegionExchange
 from services.planner.core.regions.offers import Limits, Offer, rate_within_power
 
 LIMITS = {"m": Limits(("*",))}
@@ -104,6 +105,72 @@ def test_a_peer_that_grants_too_much_is_capped() -> None:
     (forward,) = dirty.forwards(0.0)
     assert forward.rate_rps == 5.0
     assert forward.valid == timedelta(seconds=30)
+
+
+def test_requests_that_can_wait_go_within_what_the_others_leave_of_a_grant() -> None:
+    """Own demand first: of 40 req/s 30 are used by others, and those that wait get the rest."""
+    dirty, clean = region("dirty", 500.0, 30.0), region("clean", 50.0, 55.0)
+    dirty.round_trip_s["clean"] = 0.02
+    dirty.waiting = lambda _: {"clean": 20.0}
+    for now_s in (0.0, 1.0, 2.0):
+        exchanged(dirty, clean, now_s)
+
+    (forward,) = dirty.forwards(2.0)
+    assert forward.rate_rps == pytest.approx(30.0)
+    assert forward.waiting_rps == pytest.approx(10.0)
+    assert forward.rate_rps + forward.waiting_rps <= dirty.granted_rps("m", 2.0)["clean"]
+
+
+def test_own_waiting_work_goes_before_that_of_peers() -> None:
+    """Of 40 req/s of room 35 run own work that can wait: a peer's gets 5, other requests all."""
+    clean = region("clean", 50.0, 55.0)
+    clean.figures = lambda: {
+        "m": ModelFigures(Offer("clean", 10.0, 50.0), 100.0, 55.0, waiting_rps=35.0)
+    }
+    home = Offer("dirty", 10.0, 500.0)
+
+    (waits,) = clean.answer("dirty", [HomeWish("m", 0.0, home, 20.0)], 0.0)
+    (cannot,) = clean.answer("dirty", [HomeWish("m", 20.0, home)], 0.0)
+
+    assert waits.rate_rps == pytest.approx(5.0)
+    assert cannot.rate_rps == pytest.approx(20.0)
+
+
+def test_coming_hours_count_where_the_data_may_be_and_a_router_answers() -> None:
+    """Hours cross the wire; claims are bounded; a lost, drained or forbidden region offers none."""
+    dirty, clean = region("dirty", 500.0, 60.0), region("clean", 50.0, 55.0)
+    hours = (OfferedHour(50.0, 30.0, 10.0), OfferedHour(20.0, 1e8, 0.0))
+    range_j = (1.0, 100.0)
+    clean.figures = lambda: {
+        "m": ModelFigures(Offer("clean", 10.0, 50.0), 100.0, 55.0, hours=hours)
+    }
+    home = ModelFigures(Offer("dirty", 10.0, 500.0), 100.0, 60.0, range_j=range_j)
+    dirty.figures = lambda: {"m": home}
+    dirty.caps_rps = {"clean": 50.0}
+    exchanged(dirty, clean, 0.0)
+    assert list(dirty.places("m", 0.0)) == []
+    dirty.round_trip_s["clean"] = 9.0  # too long for others
+    exchanged(dirty, clean, 1.0)
+
+    (place,) = dirty.places("m", 4.0)
+
+    assert (place.region, place.since_s, place.now_rps) == ("clean", -3.0, 30.0)
+    assert place.hours == (OfferedHour(50.0, 30.0, 10.0), OfferedHour(20.0, 50.0, 1.0))
+    assert dirty.forwards(4.0) == []
+    dirty.limits = {"m": Limits(("eu-*",))}
+    assert list(dirty.places("m", 4.0)) == []
+    dirty.limits = LIMITS
+    clean.draining = True
+    exchanged(dirty, clean, 5.0)
+    assert list(dirty.places("m", 5.0)) == []
+
+
+def test_more_hours_than_two_days_are_refused() -> None:
+    response = pb.ExchangeResponse(region="a", offers=[pb.Offer(model="m")])
+    for _ in range(49):
+        response.offers[0].hours.add()
+    with pytest.raises(InvalidArgument, match=r"hours.*at most 48"):
+        grants_from("a", response)
 
 
 @pytest.mark.parametrize("rate_rps", [float("nan"), -1.0, 1e10, float("inf")])

@@ -6,8 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from cinquefoil.planner.v1 import waiting_pb2
 from cinquefoil.planner.v1.records import ReleaseCause, WaitingBucket, WaitingModel
+from cinquefoil.regions.v1.records import OfferedHour
+from services.cli.console.releases import sentences
 from services.kit.config import Objective
+from services.kit.rpc.record_mapping import to_message
 from services.planner.change_event import ChangeEvent
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.waiting_work import WaitingWork
@@ -16,8 +20,11 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.forecast_periods import Step
 from services.planner.core.problem.power_curve import curve_of
+from services.planner.core.regions.offers import PeerHours
 from services.planner.core.service_level import ServiceLevel
+from services.planner.core.waiting.model import Away, Slot
 from services.planner.core.waiting.outlook import Offer, RoomMemory
+from services.planner.core.waiting.places import within
 from services.planner.core.waiting.power import best_replica, room_of
 from services.planner.core.waiting.singles import WaitingHere
 from tests.support.planner.decisions import MODEL, POOL, decided, done, snapshot
@@ -70,6 +77,34 @@ def test_ten_thousand_requests_of_noon_run_in_the_clean_night_within_24_hours() 
     assert release.done_by <= NOON + timedelta(hours=24)
     assert release.planned_gco2e == pytest.approx(0.1 * release.at_once_gco2e, rel=0.2)
     assert release.own_pool_gco2e > release.at_once_gco2e  # no GPU is parked: known all the same
+
+
+def test_work_of_noon_runs_in_a_peer_region_that_is_cleaner_sooner() -> None:
+    """North is clean from 14:00 to 16:00: all goes there then, and the explanation says so."""
+    now, planned = running(), work(running(), 10_000, 24)
+    hours = tuple(OfferedHour(4.0 if at in {2, 3} else 600.0, 2.0, 1.0) for at in range(48))
+    planned.places = lambda _: [PeerHours("north", 0.0, 2.0, hours)]
+
+    (release,) = planned.what_if(now, None)
+
+    away = {period.since.hour: period.away for period in release.periods if period.away}
+    assert list(away) == [14, 15]
+    assert all(each.rate_rps <= 2.0 for (each,) in away.values())
+    assert not release.periods[0].rate_rps
+    assert release.planned_gco2e < 0.5 * release.home_gco2e
+    said = "\n".join(sentences([to_message(release, waiting_pb2.WaitingRelease)]))
+    assert "10,000 requests at north from 14:00 UTC, 4 gCO2e/kWh" in said
+    assert "in this region alone" in said
+
+
+def test_hours_that_a_peer_did_not_offer_do_not_count() -> None:
+    """Two hours from half an hour ago on: an hour may be half of each; then none is known."""
+    hours = (OfferedHour(100.0, 2.0, 1.0), OfferedHour(300.0, 4.0, 3.0))
+    peer = PeerHours("north", -1800.0, 1.5, hours, weight=2.0)
+
+    assert within(peer, Slot(0.0, 1800.0, None, 0.0), 3600.0) == Away("north", 1.5, 100.0, 1.0, 2.0)
+    assert within(peer, Slot(900.0, 1800.0, None, 0.0), 3600.0) == Away("north", 3, 200.0, 2.0, 2.0)
+    assert within(peer, Slot(5400.0, 3600.0, None, 0.0), 3600.0) is None
 
 
 def test_what_if_it_were_due_within_an_hour_it_runs_now() -> None:
