@@ -23,6 +23,7 @@ _CAUSES = {
     pb.RELEASE_CAUSE_HELD: "waits: less power is required",
     pb.RELEASE_CAUSE_MEASURED: "for a moment, to measure the room",
 }
+_NOTHING_RPS = 1e-6
 _MOST = 12
 """Stretches that are shown."""
 
@@ -36,8 +37,10 @@ def sentences(releases: Iterable[pb.WaitingRelease]) -> Iterator[str]:
 
 def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
     at = partial(_time, release)
-    alike = groupby(release.periods, key=lambda each: (each.cause, each.woken_rps > 0))
-    stretches = [(cause, list(periods)) for (cause, _), periods in alike]
+    alike = groupby(
+        release.periods, key=lambda each: (each.cause, each.woken_rps > 0, bool(each.away))
+    )
+    stretches = [(cause, list(periods)) for (cause, *_), periods in alike]
     for cause, periods in stretches[:_MOST]:
         span = f"{at(periods[0].since)} to {at(periods[-1].until)} UTC"
         rate_rps = sum(each.rate_rps for each in periods) / len(periods)
@@ -45,7 +48,7 @@ def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
         grid = f", {sum(grams) / len(grams):.0f} gCO2e/kWh" if grams else ""
         rate = f"{rate_rps:.3g} req/s, " if rate_rps > 0 else ""
         woken = ", in replicas powered for it" if periods[0].woken_rps > 0 else ""
-        yield f"{span}: {rate}{_CAUSES.get(cause, '')}{woken}{grid}"
+        yield f"{span}: {rate}{_why(cause, periods)}{woken}{grid}"
         yield from _away(periods, at)
     if len(stretches) > _MOST:
         yield f"... {len(stretches) - _MOST} stretches more"
@@ -59,6 +62,16 @@ def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
         if release.own_pool_gco2e > 0:
             others.append(f"{release.own_pool_gco2e:.3g} on replicas of its own")
         yield f"{release.planned_gco2e:.3g} gCO2e; {', '.join(others)}"
+
+
+def _why(cause: pb.ReleaseCause, periods: Sequence[pb.ReleasePeriod]) -> str:
+    """Return why as much runs as does."""
+    why = _CAUSES.get(cause, "")
+    away_rps = sum(each.rate_rps for period in periods for each in period.away)
+    if away_rps <= 0:
+        return why
+    at_home_rps = sum(each.rate_rps for each in periods) - away_rps
+    return f"{why}, and in cleaner regions" if at_home_rps > _NOTHING_RPS else "in cleaner regions"
 
 
 def _away(periods: Sequence[pb.ReleasePeriod], at: Callable[[Timestamp], str]) -> Iterator[str]:

@@ -93,7 +93,8 @@ def test_work_of_noon_runs_in_a_peer_region_that_is_cleaner_sooner() -> None:
     assert not release.periods[0].rate_rps
     assert release.planned_gco2e < 0.5 * release.home_gco2e
     said = "\n".join(sentences([to_message(release, waiting_pb2.WaitingRelease)]))
-    assert "10,000 requests at north from 14:00 UTC, 4 gCO2e/kWh" in said
+    assert "Mon 14:00 to Mon 16:00 UTC: 1.39 req/s, in cleaner regions, 480 gCO2e/kWh" in said
+    assert "of it 10,000 requests at north from Mon 14:00 UTC, 4 gCO2e/kWh" in said
     assert "in this region alone" in said
 
 
