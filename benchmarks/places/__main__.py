@@ -1,6 +1,7 @@
 """One service in several regions: recorded grids in virtual time, or suites on one machine.
 
 python -m benchmarks.places [--folder DATA] [--year Y] [--days D,D] [--sets S,S] [--json FILE]
+python -m benchmarks.places --part waiting [--folder DATA] [--year Y] [--days D,D] [--json FILE]
 python -m benchmarks.places --part live [--cases CASE,CASE] [--json FILE]
 python -m benchmarks.places --part forward [--quick] [--json FILE]
 """
@@ -13,7 +14,7 @@ from typing import Final
 
 from benchmarks._data import DATA
 from benchmarks.harness import Figures, Report, Skipped, options, publish
-from benchmarks.places import forward, live, recorded
+from benchmarks.places import forward, live, recorded, waiting
 
 CASES: Final = ("residency", "grids", "cut", "event", "drain")
 
@@ -35,6 +36,13 @@ def _recorded(given: argparse.Namespace) -> Report:
     return recorded.measure(jobs)
 
 
+def _waiting(given: argparse.Namespace) -> Report:
+    names = [n for n in recorded.SETS if any(n.startswith(s) for s in given.sets.split(","))]
+    folders = tuple(given.folder or [DATA])
+    jobs = [recorded.Job(name, folders, given.year, given.days, 0) for name in names]
+    return waiting.measure(jobs[:1] if given.quick else jobs)
+
+
 def _live(given: argparse.Namespace) -> Report:
     rows, account = asyncio.run(live.run(tuple(given.cases.split(","))))
     shown = [{key: row[key] for key in row if key not in {"losses", "late"}} for row in rows]
@@ -51,7 +59,7 @@ def _forward(given: argparse.Namespace) -> Report:
     return Report([Figures("Cost of forwarding", rows, note)], {"forward": rows})
 
 
-PARTS: Final = {"recorded": _recorded, "live": _live, "forward": _forward}
+PARTS: Final = {"recorded": _recorded, "live": _live, "forward": _forward, "waiting": _waiting}
 
 
 if __name__ == "__main__":
