@@ -40,15 +40,15 @@ def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
     alike = groupby(
         release.periods, key=lambda each: (each.cause, each.woken_rps > 0, bool(each.away))
     )
-    stretches = [(cause, list(periods)) for (cause, *_), periods in alike]
-    for cause, periods in stretches[:_MOST]:
+    stretches = [list(periods) for _, periods in alike]
+    for periods in stretches[:_MOST]:
         span = f"{at(periods[0].since)} to {at(periods[-1].until)} UTC"
         rate_rps = sum(each.rate_rps for each in periods) / len(periods)
         grams = [each.intensity_gco2e_per_kwh for each in periods if each.intensity_gco2e_per_kwh]
         grid = f", {sum(grams) / len(grams):.0f} gCO2e/kWh" if grams else ""
         rate = f"{rate_rps:.3g} req/s, " if rate_rps > 0 else ""
         woken = ", in replicas powered for it" if periods[0].woken_rps > 0 else ""
-        yield f"{span}: {rate}{_why(cause, periods)}{woken}{grid}"
+        yield f"{span}: {rate}{_why(periods)}{woken}{grid}"
         yield from _away(periods, at)
     if len(stretches) > _MOST:
         yield f"... {len(stretches) - _MOST} stretches more"
@@ -64,9 +64,9 @@ def _of_model(release: pb.WaitingRelease) -> Iterator[str]:
         yield f"{release.planned_gco2e:.3g} gCO2e; {', '.join(others)}"
 
 
-def _why(cause: pb.ReleaseCause, periods: Sequence[pb.ReleasePeriod]) -> str:
+def _why(periods: Sequence[pb.ReleasePeriod]) -> str:
     """Return why as much runs as does."""
-    why = _CAUSES.get(cause, "")
+    why = _CAUSES.get(periods[0].cause, "")
     away_rps = sum(each.rate_rps for period in periods for each in period.away)
     if away_rps <= 0:
         return why
