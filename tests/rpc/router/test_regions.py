@@ -123,6 +123,7 @@ async def test_requests_that_wait_at_home_leave_once_a_region_takes_them() -> No
         period.until.FromSeconds(now_s + 7200)
         release = waiting_pb2.WaitingRelease(model="digits", periods=[period])
         await pair.home.planner.release(release)
+        await pair.home.route(pair.near_worker)  # with which both are in force
         near, far = len(pair.near_worker.works), len(pair.far_worker.works)
         request = infer_request(1, 2, 3, 4)
         request.parameters["wait_until"].int64_param = now_s + 3600

@@ -166,12 +166,12 @@ async def test_a_plan_holds_them_and_a_later_one_lets_them_go(
     world: World, http: httpx.AsyncClient
 ) -> None:
     worker = await world.worker("a", computed)
-    await world.route(worker)
     cause = waiting_pb2.RELEASE_CAUSE_LATER
     period = waiting_pb2.ReleasePeriod(cause=cause)
     period.since.FromSeconds(int(time.time()) - 10)
     period.until.FromSeconds(int(time.time()) + 7200)
     await world.planner.release(waiting_pb2.WaitingRelease(model="digits", periods=[period]))
+    await world.route(worker)  # with which the release is in force
     held = asyncio.create_task(http.post(INFER, json=body(), headers=soon(HOUR)))
     await until_queued(world, 1)
     assert "cleaner hours" in (await status(world)).held_by
