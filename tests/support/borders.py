@@ -67,6 +67,7 @@ from services.kit.mqtt.payload import Refused
 from services.kit.operators.onnx_reader import load as load_onnx
 from services.kit.rpc import Caller
 from services.kit.rpc.record_mapping import from_message
+from services.kit.server_metrics.figures import load_of
 from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.adapters.price_sources import document_prices
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
@@ -304,6 +305,8 @@ def server_refusal(data: bytes) -> None:
 
 def server_metrics(data: bytes) -> None:
     """Read metrics, and report them as a worker does."""
+    if (shared := load_of(data)) is not None:  # as a picker reads it: in bounds, nothing refused
+        assert 0 <= shared.requests < math.inf
     load = server_load.parse(data.decode(errors="replace"))
     assert 0 <= load.kv_cache_ratio <= 1
     worker_pb2.Hello(credits=load.waiting, kv_tokens_per_credit=load.kv_tokens)
