@@ -7,6 +7,7 @@ carbon service, and clients.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from services.gpuagent import app as agent_app
 from services.gpuagent.devices import hardware
 from services.gpuagent.devices.fake_nvml.library import FakeNvml
 from services.gpuagent.energy.node_accounts import NodeAccounts
+from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
 from services.gpuagent.supervision.journal import TermJournal
 from services.kit import config
 from services.kit.clock import RealClock
@@ -36,7 +38,7 @@ from tests.simulation import workers
 from tests.simulation.machine import Process, current, now_s, patch, rng
 from tests.simulation.network import net
 
-NODES: Final = ("a", "b", "c")
+NODES: Final = tuple("abcdefgh"[: int(os.environ.get("SIMULATED_NODES", "3"))])
 LIAR: Final = "liar"
 PLANNERS: Final = ("p1", "p2")
 ROUTERS: Final = ("r1", "r2")
@@ -228,8 +230,8 @@ terms: dict[str, list[int]] = {}
 on_start: Final[list[Callable[[Process], object]]] = []
 """Called with each process of a service before it runs."""
 
-agent_loads: Final = {"meters_s": 2.0, "standby_s": 0.5}
-"""Periods of the simulation, which are 0.5 and 0.1 s in the product."""
+periods: Final = {"meters_s": 2.0, "standby_s": 0.5, "gpus_s": 5.0}
+"""Periods of the simulation, which are 0.5, 0.1 and 1 s in the product; no GPU is lost here."""
 
 
 def install() -> None:
@@ -262,5 +264,6 @@ def install() -> None:
         return FakeNvml(shown.get(name, name), *args, **{**more, "clock": now_s})
 
     patch(hardware, FakeNvml=library)
-    patch(NodeAccounts, PERIOD_S=agent_loads["meters_s"])
-    patch(leadership, _POLL_S=agent_loads["standby_s"])
+    patch(NodeAccounts, PERIOD_S=periods["meters_s"])
+    patch(GpuLossWatch, PERIOD_S=periods["gpus_s"])
+    patch(leadership, _POLL_S=periods["standby_s"])

@@ -323,6 +323,7 @@ KINDS: Final[dict[str, Callable[[Faults, Fault], None]]] = {
 }
 
 WRITTEN: Final[dict[str, History]] = {
+    "quiet": History(15, (Fault(100.0, "clock", "carbon", "1500"),), 0.5),
     "machine-lost": History(1, (Fault(1.0, "lose", "busiest", lasts_s=40.0),), 4.0, 8.0),
     "leader-without-carbon": History(
         2,

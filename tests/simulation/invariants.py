@@ -102,7 +102,7 @@ class Invariants:
                     continue
                 then_j, booked_j = self._meters.setdefault(uuid, (reading, account.total_j))
                 drawn_j, booked_j = reading - then_j, account.total_j - booked_j
-                slack_j = 100.0 + 2 * parts.agent_loads["meters_s"] * max(account.power_w, 60.0)
+                slack_j = 100.0 + 2 * parts.periods["meters_s"] * max(account.power_w, 60.0)
                 if abs(drawn_j - booked_j) > ENERGY * drawn_j + slack_j:
                     yield f"{node}'s meter counted {drawn_j:.0f} J, its account {booked_j:.0f} J"
 

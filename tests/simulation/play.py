@@ -72,6 +72,7 @@ def play(history: History) -> Outcome:
 
 
 def _child(history: History, write: int) -> None:
+    gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     began_s = machine.cpu_s()
     room = _MEMORY if os.path.isdir(_MEMORY) else None  # noqa: PTH112 - a plain question

@@ -7,7 +7,7 @@ drains, outlives its agent, and ends itself where no agent shows life.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -266,7 +266,18 @@ def install() -> None:
         Record.mapped = str(path)
         return mapped(path)
 
+    write = shared_counters.SharedCounters.write
+    used: dict[Path, dict[int, None]] = {}
+
+    def written(self: Any, number: int, slot: Slot) -> None:
+        used.setdefault(self.path, {})[number] = None
+        write(self, number, slot)
+
+    def slots_of(self: Any) -> Iterator[Slot]:
+        return (self.slot(number) for number in sorted(used.get(self.path, ())))
+
     patch(shared_counters, _map=remembered, Record=Record)
+    patch(shared_counters.SharedCounters, write=written, _used=slots_of)
     patch(processes, start=_start, running=_running)
     patch(router_app, links=_links)
     for module in (worker_allocation, worker_supervisor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from services.kit.profiles.core.profile import BatchCost
 
@@ -92,6 +93,10 @@ class Slot:
 
     def _present_j(self, now_s: float) -> float:
         return min(self.power_w * self._elapsed_s(now_s), self.batch_energy_j)
+
+
+EMPTY: Final = Slot()
+"""A slot that no worker ever had."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from mmap import mmap
 from typing import Any
 
 _HEAD = struct.Struct("<QI")  # sequence, checksum of sequence and payload
+_ZEROS = bytes(_HEAD.size)
 _TRIES = 100
 
 
@@ -46,6 +47,8 @@ class Record:
 
     def read(self) -> tuple[Any, ...] | None:
         """Return the newest whole record, or None where none was ever written."""
+        if self._blank():
+            return None
         seen = 0
         for _ in range(_TRIES):
             first, second = self._copies()
@@ -78,4 +81,6 @@ class Record:
         return copies
 
     def _blank(self) -> bool:
-        return not any(any(self._memory[offset : offset + _HEAD.size]) for offset in self._offsets)
+        first, second = self._offsets
+        memory, size = self._memory, _HEAD.size
+        return memory[first : first + size] == memory[second : second + size] == _ZEROS

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.gpuagent.core.process_activity import ProcessActivity
-from services.gpuagent.core.worker_slot import Grant, Slot
+from services.gpuagent.core.worker_slot import EMPTY, Grant, Slot
 from services.gpuagent.shared_memory.latency_counters import LatencyCounters
 from services.gpuagent.shared_memory.records import Record
 from services.kit.errors import InvalidArgument
@@ -112,13 +112,17 @@ class SharedCounters:
         """Return one slot as it is now."""
         values = self._slots[number].read()
         if values is None:
-            return Slot()
+            return EMPTY
         pid, slice_uuid, segment_id, *rest = values
         return Slot(pid, _text(slice_uuid), _text(segment_id), *rest)
 
     def slots(self) -> Iterator[Slot]:
         """Yield every slot."""
         return (self.slot(number) for number in range(SLOTS))
+
+    def _used(self) -> Iterator[Slot]:
+        """Yield the slots that a worker ever had."""
+        return (slot for slot in self.slots() if slot is not EMPTY)
 
     def write(self, number: int, slot: Slot) -> None:
         """Replace one slot. Only its worker may, and the agent once that worker is dead.
@@ -174,12 +178,12 @@ class SharedCounters:
     def energy_j(self) -> float:
         """Return the modelled active energy of the GPU since the file was made; it only grows."""
         now_s = self._now_s()
-        return sum(slot.energy_at(now_s) for slot in self.slots())
+        return sum(slot.energy_at(now_s) for slot in self._used())
 
     def power_w(self) -> float:
         """Return the modelled active power now, W."""
         now_s = self._now_s()
-        return sum(slot.power_at(now_s) for slot in self.slots())
+        return sum(slot.power_at(now_s) for slot in self._used())
 
     def context_s(self) -> float:
         """Return for how long a live process has had the GPU, s; it only grows.

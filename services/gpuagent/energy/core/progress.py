@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
+from typing import Final
 
-from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.core.worker_slot import EMPTY, Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Work:
     @classmethod
     def of(cls, slot: Slot, at_s: float) -> Work:
         """Return where a slot stands."""
+        if slot is EMPTY:
+            return NOTHING
         return cls(
             slot.energy_at(at_s), slot.busy_at(at_s), slot.requests, slot.batches, slot.profiled_j
         )
@@ -41,6 +44,8 @@ class Work:
         beyond that end is not counted again.
         """
         if self.batches < then.batches:  # its file was recreated
+            return self
+        if self.energy_j >= then.energy_j and self.busy_s >= then.busy_s:
             return self
         return replace(
             self,
@@ -56,6 +61,8 @@ class Work:
     def __add__(self, other: Work) -> Work:
         return Work(*(a + b for a, b in zip(_FIGURES(self), _FIGURES(other), strict=True)))
 
+
+NOTHING: Final = Work()
 
 # Every slot's, twice a second: `astuple` copies what it returns, and takes fifty times as long.
 _FIGURES = attrgetter(*(field.name for field in fields(Work)))

@@ -17,10 +17,11 @@ import math
 import os
 import secrets
 import socket
+import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import DBAPIError
@@ -72,6 +73,15 @@ class FileLock:
         """Break it: the process that holds the old file holds nothing."""
         self._file.break_open()
 
+    async def version(self, connection: AsyncConnection) -> object:
+        """Return a number that changes with each commit of another connection."""
+        raw: Any = (await connection.get_raw_connection()).driver_connection
+        try:
+            rows = await raw.execute_fetchall("PRAGMA data_version")
+        except sqlite3.Error:
+            return None  # whoever reads next gets the error
+        return rows[0][0]
+
     def proves_end(self, holder: str) -> bool:
         """Return whether the lock, which was taken, was a planner's that has ended since."""
         return self._file.ended == holder.rpartition("-")[0]
@@ -96,6 +106,9 @@ class SessionLock:
         )
         async with connection.begin():
             await connection.execute(query, {"lock": _LOCK})
+
+    async def version(self, _connection: AsyncConnection) -> None:
+        """Return None: whether another session has written is not known."""
 
     def proves_end(self, _holder: str) -> bool:
         """Take the end of a session for that of its planner; agents know better."""
@@ -130,6 +143,7 @@ class Leadership:
         self._found = Lease()  # the last leader's, when the lock was taken
         self._overtaken: Lease | None = None  # for which the lock was broken
         self._made = False  # whether the lease's table is known to be there
+        self._looked: tuple[object, Lease] | None = None  # version of the file, and its lease
         self.tenure = Tenure(clock.monotonic())
 
     async def take(
@@ -156,6 +170,8 @@ class Leadership:
             Cancelled: `stop` was set.
         """
         began_s, vigil, waits = self._clock.monotonic(), Vigil(), False
+        self._looked = None  # another connection's versions are others
+        ahead: tuple[object, Lease] | None = None  # what `meanwhile` has read
         while True:
             locked, found = await self._lock.take(connection), await self._stored(connection)
             expired = vigil.expired(found, self._clock.monotonic()) or found == self._overtaken
@@ -181,7 +197,8 @@ class Leadership:
                 await self._lock.break_open(connection)
                 self._overtaken = found
                 continue
-            if found.holder:
+            if found.holder and self._looked != ahead:
+                ahead = self._looked
                 with suppress(DBAPIError):  # the leader gets the error
                     await _read_only(connection, meanwhile)
             await self._clock.sleep(_POLL_S)
@@ -228,8 +245,12 @@ class Leadership:
     async def _stored(self, connection: AsyncConnection) -> Lease:
         """Return the lease, in a transaction of its own; the first one where there is no table yet.
 
-        It only reads: the holder need not wait for planners that look.
+        It only reads: the holder need not wait for planners that look. What another connection has
+        not changed since is not read again.
         """
+        version = await self._lock.version(connection)
+        if version is not None and self._looked is not None and self._looked[0] == version:
+            return self._looked[1]
 
         async def read(connection: AsyncConnection) -> Lease:
             if not self._made:
@@ -238,7 +259,9 @@ class Leadership:
                 )
             return await _read(connection) if self._made else Lease()
 
-        return await _read_only(connection, read)
+        lease = await _read_only(connection, read)
+        self._looked = version, lease  # a change in between makes the next look read again
+        return lease
 
     def _deposed(self, stored: Lease) -> Deposed:
         return Deposed(
