@@ -1,7 +1,8 @@
 """Where the agent and simulated hardware keep their state."""
 
+from functools import cache
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -12,6 +13,12 @@ VERSION: Final = 1
 Kept = TypeVar("Kept")
 _Stamp = tuple[int, int, int]
 _MISSING: Final = (0, 0, 0)
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """Return what reads and writes a type; building one takes 5 ms."""
+    return TypeAdapter(kind)
 
 
 class Store(Generic[Kept]):
@@ -26,7 +33,7 @@ class Store(Generic[Kept]):
 
     def __init__(self, path: Path | None, kind: type[Kept]) -> None:
         self._path = path
-        self._json = TypeAdapter(kind)
+        self._json = _adapter(kind)
         self._value: Kept | None = None
         self._stamp: _Stamp | None = None
 

@@ -13,11 +13,14 @@ from sqlalchemy import text
 
 from cinquefoil.planner.v1 import plan_pb2
 from cinquefoil.planner.v1.records import Outcome, PlanState, RoutingTable
+from services.kit.clock import RealClock
 from services.kit.database.address import address, shown
+from services.kit.database.connection import _engine
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
 from services.kit.lock_file import LockFile
 from services.kit.rpc.record_mapping import to_message
 from services.planner.adapters.store import open_store, schema
+from services.planner.adapters.store.leadership import FileLock, Leadership
 from services.planner.adapters.store.opening import downgrade
 from services.planner.adapters.store.tables import metadata, put
 from services.planner.adapters.wire.convert import routing_to
@@ -172,6 +175,23 @@ async def test_a_planner_that_looks_at_the_lease_does_not_wait_for_the_leaders_t
         with pytest.raises(FailedPrecondition, match=re.escape(leader.leadership.holder)):
             async with open_store(path, patience_s=0.0):
                 pass
+
+
+async def test_a_planner_that_looks_reads_the_lease_again_only_once_it_was_written(
+    tmp_path: Path,
+) -> None:
+    """A leader's write shows at the next look, and between two writes nothing is read."""
+    path = tmp_path / "planner.sqlite3"
+    engine = _engine(address(path, "planner.database"), "standby")
+    standby = Leadership(FileLock(LockFile(tmp_path / "lock", "planner.database")), "", RealClock())
+    async with open_store(path) as leader, engine.connect() as connection:
+        first = await standby._stored(connection)
+        again = await standby._stored(connection)
+        await leader.renew()
+        renewed = await standby._stored(connection)
+
+    assert again is first
+    assert renewed == leader.leadership.lease != first
 
 
 async def test_a_planner_that_waits_takes_a_file_that_is_being_made_for_no_damage(
