@@ -35,7 +35,7 @@ from services.planner import assembly
 from services.planner.adapters.store import leadership
 from services.router import app as router_app
 from tests.simulation import workers
-from tests.simulation.machine import Process, current, now_s, patch, rng
+from tests.simulation.machine import Process, current, in_process, now_s, patch, rng
 from tests.simulation.network import net
 
 NODES: Final = tuple("abcdefgh"[: int(os.environ.get("SIMULATED_NODES", "3"))])
@@ -52,6 +52,9 @@ MODELS: Final = {"m1": 1, "m2": 2}
 
 ANOTHERS: Final = "another's answer"
 TIMEOUT_S: Final = 5.0
+_ADVISED_S: Final = 2.0
+"""Time until an operator has done what an error advises, s."""
+
 TYPES: Final = ("a100-40gb",) * 2
 
 
@@ -64,6 +67,7 @@ class Cluster:
         alive: The process of each service.
         stop: Set to end a service as SIGTERM does.
         crashes: Services that ended with an error.
+        flipped: By agent, the file in which a bit was flipped last.
         sent: Requests sent.
         heard: Answers and refusals, by what they were.
         answers: Number of answers to each request.
@@ -75,6 +79,7 @@ class Cluster:
         self.alive: dict[str, Process] = {}
         self.stop: dict[str, asyncio.Event] = {}
         self.crashes: list[str] = []
+        self.flipped: dict[str, Path] = {}
         self.sent = 0
         self.heard: Counter[str] = Counter()
         self.answers: Counter[int] = Counter()
@@ -161,8 +166,24 @@ class Cluster:
 
     def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
         if process.alive and not task.cancelled() and (error := task.exception()) is not None:
-            self.crashes.append(f"{process.name} crashed: {error!r}"[:600])
+            file = self.flipped.get(process.name)
+            if file is not None and f"{file} is damaged" in repr(error):
+                file.unlink(missing_ok=True)  # as the error advises
+                in_process(None, _ADVISED_S, self.start, process.name)
+            else:
+                self.crashes.append(f"{process.name} crashed: {error!r}"[:600])
         process.kill()
+
+    def flip(self, name: str, number: int) -> None:
+        """Flip a bit in a file of an agent's state, which does not run; GPUs keep theirs."""
+        state = self.folder / name / name
+        files = sorted(state.glob("*.json")) + sorted(state.glob("[ew]*/*.json"))
+        if files:
+            file = self.flipped[name] = files[number % len(files)]
+            data = bytearray(file.read_bytes())
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            file.write_bytes(data)
+            net.note("flip", file.name)
 
     def lose(self, name: str) -> None:
         """End a machine with all that runs on it; no message says so."""

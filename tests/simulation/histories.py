@@ -39,7 +39,7 @@ class Fault:
         kind: A name of `KINDS`.
         name: What it befalls: a service, or its machine; "leader" and "busiest": the one that
             leads then, and the node with most segments.
-        other: The other machine of a cut; a number of callbacks; a setting.
+        other: The other machine of a cut; a number of callbacks, of a worker, or of a file.
         lasts_s: After how long it is repaired, s.
     """
 
@@ -87,7 +87,7 @@ def drawn(seed: int, length_s: float) -> History:
 def _fault(draw: random.Random, at_s: float) -> Fault:
     kind = draw.choice(tuple(KINDS))
     name = draw.choice(SERVICES)
-    most = {"fuse": 3000, "clock": 3000, "worker": 8, "lie": 8}.get(kind)
+    most = {"fuse": 3000, "clock": 3000, "worker": 8, "lie": 8, "flip": 8}.get(kind)
     other = draw.choice(SERVICES) if most is None else str(draw.randrange(1, most))
     lasts_s = draw.choice(_LASTS_S) * draw.uniform(0.5, 1.0)
     return Fault(round(at_s, 3), kind, name, other, round(lasts_s, 3))
@@ -146,8 +146,10 @@ class Faults:
         """End a service in one of the ways, and start it again."""
         if (process := self._free(fault.name)) is None:
             return
+        if fault.kind == "flip" and fault.name not in NODES:
+            return
         self._busy.add(fault.name)
-        if fault.kind == "kill":
+        if fault.kind in {"kill", "flip"}:
             process.kill()
         elif fault.kind == "fuse":
             process.fuse = int(fault.other)
@@ -165,6 +167,8 @@ class Faults:
             self.cluster.crashes.append(f"{fault.name} does not end within {_ENDS_S:.0f} s")
         process.kill()
         await asyncio.sleep(fault.lasts_s)
+        if fault.kind == "flip":
+            self.cluster.flip(fault.name, int(fault.other))
         self.cluster.start(fault.name)
         self._busy.discard(fault.name)
 
@@ -309,6 +313,7 @@ KINDS: Final[dict[str, Callable[[Faults, Fault], None]]] = {
     "fuse": Faults.end,
     "term": Faults.end,
     "lose": Faults.end,
+    "flip": Faults.end,
     "worker": Faults.worker,
     "lie": Faults.lie,
     "clock": Faults.clock,
@@ -376,6 +381,11 @@ WRITTEN: Final[dict[str, History]] = {
     ),
     "worker-lies": History(
         14, tuple(Fault(1.0, "lie", "a", str(n), lasts_s=15.0) for n in range(8)), 4.0
+    ),
+    "bits-flipped": History(
+        16,
+        tuple(Fault(1.0 + 12 * n, "flip", node, str(n), 0.5) for n in range(6) for node in NODES),
+        1.0,
     ),
     "drained": History(8, (Fault(1.0, "order", "b", lasts_s=8.0),), 4.0),
     "two-leave-in-turn": History(

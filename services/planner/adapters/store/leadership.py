@@ -79,7 +79,7 @@ class FileLock:
         try:
             rows = await raw.execute_fetchall("PRAGMA data_version")
         except sqlite3.Error:
-            return None  # whoever reads next gets the error
+            return None  # the read that follows gets the error
         return rows[0][0]
 
     def proves_end(self, holder: str) -> bool:
