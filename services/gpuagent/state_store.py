@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter
 
@@ -33,7 +33,7 @@ class Store(Generic[Kept]):
 
     def __init__(self, path: Path | None, kind: type[Kept]) -> None:
         self._path = path
-        self._json = _adapter(kind)
+        self._json: TypeAdapter[Kept] = _adapter(cast("Any", kind))
         self._value: Kept | None = None
         self._stamp: _Stamp | None = None
 
