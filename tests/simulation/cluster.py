@@ -7,6 +7,7 @@ carbon service, and clients.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -34,6 +35,7 @@ from services.planner import app as planner_app
 from services.planner import assembly
 from services.planner.adapters.store import leadership
 from services.router import app as router_app
+from services.router.adapters.convert import to_report
 from tests.simulation import workers
 from tests.simulation.machine import Process, current, in_process, now_s, patch, rng
 from tests.simulation.network import net
@@ -255,6 +257,23 @@ periods: Final = {"meters_s": 2.0, "standby_s": 0.5, "gpus_s": 5.0}
 """Periods of the simulation, which are 0.5, 0.1 and 1 s in the product; no GPU is lost here."""
 
 
+def _lied(report: Any) -> None:
+    """Make a router's report false in one of the ways."""
+    lie = rng.randrange(4)
+    for load in report.models:
+        if lie == 0:
+            load.arrivals, load.queue_depth = 2**63, 2**31
+            load.arrivals_per_s[:] = [2**32 - 1] * len(load.arrivals_per_s)
+        elif lie == 1:
+            load.latency_s["0.95"] = rng.choice((-1.0, math.inf, math.nan))
+        elif lie == 2:
+            load.answered_by_variant["no such variant"] = 2**40
+    if lie == 3:
+        registry = current.get().facts["router"].engine.registry
+        found = {each.segment_id for m in registry.table.models for each in m.instances}
+        report.unreachable_segments[:] = sorted(found)
+
+
 def install() -> None:
     """Keep hold of what services make; endpoints of metrics are left out."""
 
@@ -269,8 +288,16 @@ def install() -> None:
 
         return made
 
+    def reported(*args: Any) -> Any:
+        report = to_report(*args)
+        if current.get().facts.get("lies"):
+            _lied(report)
+        return report
+
     patch(metrics, exposed=exposed)
-    patch(router_app, exposed=exposed, _Router=kept("router", router_app._Router))
+    patch(
+        router_app, to_report=reported, exposed=exposed, _Router=kept("router", router_app._Router)
+    )
     patch(planner_app, Planner=kept("planner", assembly.Planner))
     patch(agent_app, Agent=kept("agent", agent_parts.Agent))
     admit = TermJournal.admit

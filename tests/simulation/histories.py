@@ -16,7 +16,7 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.rpc import dial
 from tests.simulation import cluster as parts
-from tests.simulation.cluster import HOSTS, LIAR, NODES, PLANNERS, SERVICES, Cluster
+from tests.simulation.cluster import HOSTS, LIAR, NODES, PLANNERS, ROUTERS, SERVICES, Cluster
 from tests.simulation.machine import Disk, Process, jumps, now_s
 from tests.simulation.network import net
 from tests.simulation.workers import workers
@@ -185,7 +185,12 @@ class Faults:
             alive[int(fault.other) % len(alive)].process.kill()
 
     def lie(self, fault: Fault) -> None:
-        """Give a worker false answers, for a while."""
+        """Let a router report a false load, or a worker answer falsely, for a while."""
+        if fault.name in ROUTERS:
+            facts = self.cluster.alive[fault.name].facts
+            facts["lies"] = True
+            self._later(fault.lasts_s, facts.pop, "lies", None)
+            return
         alive = [each for each in workers if each.alive()]
         if alive:
             liar = alive[int(fault.other) % len(alive)]
@@ -382,6 +387,7 @@ WRITTEN: Final[dict[str, History]] = {
     "worker-lies": History(
         14, tuple(Fault(1.0, "lie", "a", str(n), lasts_s=15.0) for n in range(8)), 4.0
     ),
+    "router-lies": History(17, (Fault(1.0, "lie", "r1", "0", 25.0),), 4.0),
     "bits-flipped": History(
         16,
         tuple(Fault(1.0 + 12 * n, "flip", node, str(n), 0.5) for n in range(6) for node in NODES),
