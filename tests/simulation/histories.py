@@ -185,7 +185,7 @@ class Faults:
             alive[int(fault.other) % len(alive)].process.kill()
 
     def lie(self, fault: Fault) -> None:
-        """Let a router report a false load, or a worker answer falsely, for a while."""
+        """Make a router report a false load, or a worker answer falsely, for a while."""
         if fault.name in ROUTERS:
             facts = self.cluster.alive[fault.name].facts
             facts["lies"] = True
