@@ -8,7 +8,6 @@ fleet a small one of the same mix stands for it.
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -22,6 +21,7 @@ from services.kit.units import S_PER_H
 from services.planner.core.model import Configuration, Problem
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
+from services.planner.core.solver.stopwatch import Stopwatch
 
 Floats = NDArray[np.float64]
 
@@ -114,7 +114,8 @@ def frontier(
         problem: The problem at the usual grid and load; what runs does not matter.
         loads: Loads, relative to the usual one.
         solve: The strategy.
-        limit_s: Limit of all searches together, s; the frontier is coarser if they take longer.
+        limit_s: Limit of all searches together in processor time, see `Stopwatch`, s; the frontier
+            is coarser if they take longer.
     """
     small = _small(replace(problem, running=(), forecast=()))
     known, grid = prices(small), {pool.zone: pool.intensity_gco2e_per_kwh for pool in small.pools}
@@ -127,7 +128,7 @@ def frontier(
     whole = len(problem.gpus) / len(small.gpus)
     for index, load in enumerate(loads):
         share_s = max(limit_s, 0.0) / (len(loads) - index)
-        began_s = time.monotonic()
+        watch = Stopwatch()
         level = _level(small, load, unit_gco2e, solve, share_s)
         levels.append(
             replace(
@@ -136,7 +137,7 @@ def frontier(
                 model_gco2e_per_h={m: whole * each for m, each in level.model_gco2e_per_h.items()},
             )
         )
-        limit_s -= time.monotonic() - began_s
+        limit_s -= watch.time_s
     power_w: dict[str, float] = {}
     for pool, count in problem.pools.items():
         watts = count * pool.pue * pool.type.max_power_w
@@ -153,7 +154,7 @@ def _level(
     limit_s: float,
 ) -> Level:
     models = tuple(replace(m, demand_rps=load * m.demand_rps) for m in problem.models)
-    ends_s = time.monotonic() + limit_s
+    watch = Stopwatch()
     at_load = replace(
         problem,
         models=models,
@@ -171,7 +172,7 @@ def _level(
         emitted = found.carbon_gco2e_per_h / S_PER_H
         return _Plan(emitted, lost, accuracy, _shares(configuration, emitted))
 
-    plans = _vertices(best, lambda: time.monotonic() < ends_s)
+    plans = _vertices(best, lambda: watch.time_s < limit_s)
     emitted = np.array([S_PER_H * plan.emitted for plan in plans])
     return Level(
         load,

@@ -30,7 +30,7 @@ def bindings(
         problem: The problem.
         configuration: The chosen configuration.
         score: Its score.
-        solve_s: Time the strategy took, s.
+        solve_s: Time the decision took by the clock, s.
     """
     found = (
         *_fleet(problem, configuration),
@@ -160,8 +160,9 @@ def _time_limit(
             subject="",
             used=min(1.0, solve_s / problem.time_limit_s),
             sentence=(
-                f"After {solve_s:.2f} s of {problem.time_limit_s:g} s the plan is proven to within "
-                f"{percent(configuration.gap, 2)} of the best; more time might find a better one."
+                f"After {solve_s:.2f} s (limit: {problem.time_limit_s:g} s of processor time) the plan "
+                f"is proven to within {percent(configuration.gap, 2)} of the best; more time might "
+                "find a better one."
             ),
         )
 

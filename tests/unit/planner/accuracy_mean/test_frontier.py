@@ -1,5 +1,6 @@
 """The frontier has the plans that are best at some price of accuracy, as single searches find."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from services.kit.config import Objective
 from services.planner.core.accuracy_mean.frontier import frontier
+from services.planner.core.model import Configuration, Problem
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import exact
 from tests.support.planner import fleets
@@ -71,3 +73,21 @@ def test_without_time_the_ends_are_known() -> None:
         (accuracy,) = level.accuracy.values()
         assert len(accuracy) == 2
         assert accuracy[0] < accuracy[1]
+
+
+def test_a_busy_machine_makes_no_frontier_coarser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search waits for a processor for a third of the limit; only its own time counts."""
+    problem = fleets.problem(
+        fleets.fleet((fleets.pool(), 2)), [fleets.model(demand_rps=60.0)], OBJECTIVE
+    )
+    idle = frontier(problem, (1.0,), exact, 60.0)
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+
+    def waits(posed: Problem) -> Configuration:
+        nonlocal now_s
+        now_s += 20.0
+        return exact(posed)
+
+    (busy,), (quiet,) = frontier(problem, (1.0,), waits, 60.0).levels, idle.levels
+    assert list(busy.prices) == list(quiet.prices)
