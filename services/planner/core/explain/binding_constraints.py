@@ -160,9 +160,9 @@ def _time_limit(
             subject="",
             used=min(1.0, solve_s / problem.time_limit_s),
             sentence=(
-                f"After {solve_s:.2f} s (limit: {problem.time_limit_s:g} s of processor time) the plan "
-                f"is proven to within {percent(configuration.gap, 2)} of the best; more time might "
-                "find a better one."
+                f"After {solve_s:.2f} s (limit: {problem.time_limit_s:g} s of processor time) the "
+                f"plan is proven to within {percent(configuration.gap, 2)} of the best; more time "
+                "might find a better one."
             ),
         )
 
