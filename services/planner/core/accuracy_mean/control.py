@@ -94,6 +94,7 @@ class AccuracyControl:
     frontier: Frontier | None = None
     budgeted: bool = False
     _usual: Usual | None = None
+    _due: Usual | None = None
     _prices: dict[str, float] = field(default_factory=dict)
     _found: tuple[int, int] | None = None
     _considered: Hashable = None
@@ -112,28 +113,24 @@ class AccuracyControl:
     ) -> Usual | None:
         """Return the circumstances to find a frontier for; None: the known one is good enough.
 
-        They are considered for once an hour of grid time, or when `circumstances` change.
+        They are considered once an hour of grid time, or when `circumstances` change, and are the
+        same until a frontier for them is learned.
         """
         considered = circumstances, self.ledger.hour(now_s), self.promise
-        if not (self.promise or self.budgeted) or considered == self._considered:
+        if not (self.promise or self.budgeted):
             return None
-        self._considered = considered
-        hours = self.hours(now_s, forecast)
-        if not hours:
-            return None
-        grid = _means(each.intensity_gco2e_per_kwh for each in hours)
-        demand_rps = _means(each.demand_rps for each in hours)
-        demand_rps = {name: rps for name, rps in demand_rps.items() if rps > 0}
-        relative = sorted(filter(None, (_load(each, demand_rps) for each in hours))) or [1.0]
-        least, most = relative[0], relative[-1]
-        middle = math.sqrt(least * most)
-        loads = (middle,) if most < _SAME_LOAD * least else (least, middle, most)
-        now = Usual(circumstances, grid, demand_rps, loads)
-        return None if self._usual is not None and _alike(self._usual, now) else now
+        if considered != self._considered:
+            hours = self.hours(now_s, forecast)
+            if not hours:
+                return None
+            now = _usual(circumstances, hours)
+            known = self._usual is not None and _alike(self._usual, now)
+            self._considered, self._due = considered, None if known else now
+        return self._due
 
     def learn(self, usual: Usual, found: Frontier | None) -> None:
         """Use a frontier from now on; None: there is none, until the circumstances change."""
-        self._usual, self.frontier, self._found = usual, found, None
+        self._usual, self.frontier, self._found, self._due = usual, found, None, None
 
     # ---- prices --------------------------------------------------------------------------------
 
@@ -308,6 +305,18 @@ def _nearest(found: Frontier, model: str, hours: Sequence[GridHour]) -> NDArray[
     levels = np.log([level.load for level in found.levels])
     away = np.abs(np.log(np.maximum(loads, 1e-6))[:, None] - levels)
     return np.asarray(away.argmin(axis=1))
+
+
+def _usual(circumstances: Hashable, hours: Sequence[GridHour]) -> Usual:
+    """Return the means of some hours, with loads from the least to the largest."""
+    grid = _means(each.intensity_gco2e_per_kwh for each in hours)
+    demand_rps = _means(each.demand_rps for each in hours)
+    demand_rps = {name: rps for name, rps in demand_rps.items() if rps > 0}
+    relative = sorted(filter(None, (_load(each, demand_rps) for each in hours))) or [1.0]
+    least, most = relative[0], relative[-1]
+    middle = math.sqrt(least * most)
+    loads = (middle,) if most < _SAME_LOAD * least else (least, middle, most)
+    return Usual(circumstances, grid, demand_rps, loads)
 
 
 def _means(values: Iterable[Values]) -> dict[str, float]:
