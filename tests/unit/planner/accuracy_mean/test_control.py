@@ -191,7 +191,7 @@ def test_without_a_promise_accuracy_has_no_price() -> None:
 
 
 def test_a_frontier_is_due_until_it_is_found() -> None:
-    """Who asks again in the same hour gets the same answer; an hour without a grid decides none."""
+    """Another look in the same hour finds the same; an hour without a grid says nothing."""
     control = AccuracyControl(AccuracyLedger(PERIOD_H), promise=AccuracyMean(at_least=0.98))
     assert control.usual("fleet", 0.0) is None
     control.ledger.hold(0.0, intensity={"Z": 100.0}, demand_rps={"m": 1.0})
