@@ -266,16 +266,19 @@ class _Router:
         """Take over the pools of servers of others, where this router is a gateway's picker.
 
         Raises:
-            ServiceError: They cannot be followed, or the gateways' address cannot be bound.
+            ServiceError: They cannot be followed, or the gateways' address cannot be bound; nothing
+                has changed.
         """
         if self._picker is None or not self.follower.entered:
             return
         if not deployment.router.picker_listen:
             deployment = deployment.model_copy(update={"models": {}})
+        await self._picker.use(deployment, self._follow_pools)
+
+    async def _follow_pools(self, deployment: Deployment) -> None:
         await asyncio.to_thread(self.profiles.use, deployment.models)
         await self.follower.use(deployment)
         self.engine.swap(self.pools.merged(self._planned))
-        await self._picker.use(deployment)
 
     def _account(self, routes: ModelRoutes) -> Account:
         return Account(routes, self._carbon.intensity, self._settings.slo_windows_s, self._watchers)

@@ -72,8 +72,10 @@ class ServerPools:
 
     @property
     def looked(self) -> bool:
-        """True once each pool was looked at."""
-        return all((model, pool) in self._addresses for model, pool, _ in self.pools())
+        """True once there are pools and each was looked at."""
+        return bool(self.models) and all(
+            (model, pool) in self._addresses for model, pool, _ in self.pools()
+        )
 
     def merged(self, table: RoutingTable) -> RoutingTable:
         """Return a table of the planner with the servers as the instances of their models."""

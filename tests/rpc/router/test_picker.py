@@ -271,8 +271,10 @@ async def test_a_reload_moves_the_picker(tmp_path: Path) -> None:
             router = made.router.model_copy(update={"picker_listen": address})
             return made.model_copy(update={"router": router})
 
-        with pytest.raises(FailedPrecondition, match=f"cannot listen at {addresses[0]}"):
-            await reloads.apply(at(addresses[0]))
+        taken = f"router.picker_listen: cannot listen at {addresses[0]}"
+        with pytest.raises(FailedPrecondition, match=taken):
+            await reloads.apply(at(addresses[0]).model_copy(update={"models": {}}))
+        assert await here.connected() == 2
         before = (await status(here.world)).accepted
         assert (await _posted(here.url, here.session)) == 200
         assert (await status(here.world)).accepted == before + 1
