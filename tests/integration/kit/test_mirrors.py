@@ -28,6 +28,9 @@ OTHER_THINGS = {
     "services/gpuagent/core/model.py:Node",
     "services/planner/core/fleet.py:Node",
     "services/planner/core/model.py:GpuType",
+    "services/planner/core/regions/exchange.py:HomeWish",  # with the sender's home
+    "services/planner/core/regions/offers.py:Offer",  # in one region, at home, too
+    "services/planner/core/waiting/model.py:Away",  # before anything is released; weighted
     "services/gpuagent/profile_drift/core/drift.py:SegmentKind",
     "services/router/core/model.py:Instance",
     "services/router/core/model.py:ModelRoutes",
