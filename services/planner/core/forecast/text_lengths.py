@@ -75,13 +75,16 @@ class TextLength:
         )
 
     def differs(self, other: TextLength) -> bool:
-        """Return whether plans for the other length would be wrong for this one."""
+        """Return whether plans for the other length would be wrong for this one.
+
+        Where the longest prompts are not known they are no difference.
+        """
         pairs = (
             (self.prompt_tokens, other.prompt_tokens, CHANGE),
             (self.answer_tokens, other.answer_tokens, CHANGE),
-            (self.long_prompt_tokens or 1.0, other.long_prompt_tokens or 1.0, LONG_CHANGE),
+            (self.long_prompt_tokens, other.long_prompt_tokens or 1.0, LONG_CHANGE),
         )
-        return any(not 1 / most < mine / its < most for mine, its, most in pairs)
+        return any(mine and not 1 / most < mine / its < most for mine, its, most in pairs)
 
 
 @dataclass(slots=True)
