@@ -412,6 +412,8 @@ async def test_who_stands_by_waits_on_where_the_newest_plan_cannot_be_read(
         async with asyncio.timeout(45):
             for _ in range(3):  # the second begins after the first has been survived
                 await tried.acquire()
+                async with leader.connection.transaction() as connection:  # something new to read
+                    await leader.leadership.renew(connection)
         assert not waiting.done()
         stop.set()
         with pytest.raises(Cancelled):

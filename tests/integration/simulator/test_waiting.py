@@ -40,6 +40,8 @@ def scenario(folder: Path, **changes: Any) -> Setting:
         "grid_speedup": SPEEDUP,
         "carbon": {"Z": {"kind": "trace", "path": str(grid(folder))}},
         "load": constant(2.0),
+        # Of slices no more would be cut than these texts take: nothing of a clean hour is free.
+        "deployment": {"nodes": {"n": {"allow_mig_mode": False}}},
         "waiting": {"chat": {"load": {"kind": "constant", "rate_rps": 1.0}, "window_h": 24}},
         "policies": ["exact", {"strategy": "exact", "name": "at once", "waiting": "at_once"}],
         **changes,
