@@ -20,6 +20,7 @@ from services.cli.main import app
 from services.kit import config
 from services.kit.net import free_port
 from tests.support.fake_agent import Agent, Grid, active, carbon, deployment, living, planner
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -363,7 +364,11 @@ async def test_watch_goes_on_over_a_restart_and_misses_no_plan(
         assert watching.stdout is not None
         lines = [json.loads(await watching.stdout.readline())]
     async with planner(settings) as stub, living(agent, stub):
-        await shell("dry-run", "--strategy", "co2opt", "--apply")
+
+        async def applied() -> bool:  # nothing can be decided until node and grid are known
+            return not (await shell("dry-run", "--strategy", "co2opt", "--apply")).status
+
+        await until(applied)
         await active(stub, 2)
         async with asyncio.timeout(45):
             while lines[-1]["version"] != "2" or lines[-1]["state"] != "PLAN_STATE_ACTIVE":
