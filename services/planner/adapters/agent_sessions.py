@@ -54,6 +54,9 @@ _SILENT_S: Final = 2.0
 _SAID_SILENT_S: Final = 2.5
 """Silence of an agent after which a condition names its node, s."""
 
+_REGULAR_REPORTS: Final = 10
+"""Reports of meters after which an agent is known to send them regularly."""
+
 _MISSED_REPORTS: Final = 4
 """Usual intervals between an agent's reports after which it counts as silent."""
 
@@ -87,6 +90,7 @@ class AgentSession:
         self.owner = owner
         self.heard_s = now_s
         self.shared_w = math.inf
+        self.metered = 0
         self._interval_s = math.inf  # usual, between messages
         self._responses: asyncio.Queue[planner_pb2.JoinResponse | None] = asyncio.Queue()
         self._pending: dict[str, asyncio.Future[steps_pb2.StepResult]] = {}
@@ -260,6 +264,7 @@ class AgentSessions:
         if self._sessions.get(session.node) is not session:
             return  # a late message of a stream that was replaced
         session.hear(self._clock.monotonic())
+        session.metered += bool(request.energy)
         if request.HasField("node"):
             if request.node.name != session.node:
                 raise InvalidArgument.at(
@@ -417,7 +422,11 @@ class AgentSessions:
 
     def _silent(self) -> list[str]:
         now_s = self._clock.monotonic()
-        return [node for node, each in self._sessions.items() if each.silent(now_s, _SAID_SILENT_S)]
+        return [
+            node
+            for node, each in self._sessions.items()
+            if each.metered >= _REGULAR_REPORTS and each.silent(now_s, _SAID_SILENT_S)
+        ]
 
     def _check_rate(self, node: str) -> None:
         """Refuse a node that joins repeatedly: each time routes and plans are recomputed."""

@@ -122,7 +122,7 @@ async def test_a_silent_agent_is_named_while_its_stream_is_open(tmp_path: Path, 
         await active(stub, 1)
         async with speaking(a):
             await watch(stub, lambda seen: away not in {each.subject for each in seen.conditions})
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(3.0)
         await watch(stub, lambda seen: away in {each.subject for each in seen.conditions})
         async with speaking(a):
             await watch(stub, lambda seen: away not in {each.subject for each in seen.conditions})
