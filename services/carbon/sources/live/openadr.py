@@ -3,17 +3,16 @@
 Source: OpenADR Alliance, "OpenADR 3.1.0 Definitions", sections 8 and 10: GHG is in g/kWh.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-import httpx
 from pydantic import AfterValidator, BaseModel, SecretStr
 
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.feed import Reading, SourceFailed
-from services.carbon.sources.live.http import Http, sendable
-from services.carbon.sources.live.provider import HttpProvider, Request, Rows, outlook_of, step_of
+from services.carbon.sources.live.http import sendable
+from services.carbon.sources.live.provider import Request, Rows, TokenProvider, outlook_of, step_of
 from services.kit.config.carbon_sources import OpenAdrSource
 from services.kit.openadr import Unreadable, intervals, units_of
 
@@ -26,12 +25,8 @@ class _Grant(BaseModel):
     access_token: Annotated[SecretStr, AfterValidator(sendable)]
 
 
-class OpenAdr(HttpProvider[OpenAdrSource]):
+class OpenAdr(TokenProvider[OpenAdrSource]):
     """The events of one program, at most 50; the key is the client's secret."""
-
-    def __init__(self, http: Http, source: OpenAdrSource, key: SecretStr | None = None) -> None:
-        super().__init__(http, source, key)
-        self._token: SecretStr | None = None
 
     def _requests(self, now: datetime, known_until: datetime | None) -> tuple[Request, ...]:
         del known_until  # a server shows the events that it has
@@ -65,24 +60,6 @@ class OpenAdr(HttpProvider[OpenAdrSource]):
             url = source.token_url or f"{self._url}/auth/token"
             found = await self._http.post(url, lambda body: self._parsed(_Grant, body), form)
             self._token = found.access_token if found else None
-
-    async def _send(self, request: Request, parse: Callable[[bytes], Reading]) -> None:
-        """Send a request; with another token, once, where this one has expired."""
-        try:
-            await super()._send(request, parse)
-        except SourceFailed as error:
-            if error.status != httpx.codes.UNAUTHORIZED or self._token is None:
-                raise
-        else:
-            return
-        self._token = None
-        await self._prepare()
-        await super()._send(request, parse)
-
-    def _headers(self) -> Mapping[str, str]:
-        if self._token is None:
-            return {}
-        return {"authorization": f"Bearer {self._token.get_secret_value()}"}
 
 
 def _samples(event: Mapping[str, Any], now: datetime) -> Iterator[Sample]:

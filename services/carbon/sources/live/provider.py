@@ -8,6 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
+import httpx
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -186,6 +187,31 @@ class HttpProvider(ABC, Generic[S]):
             raise SourceFailed(
                 "garbled", message + (f"; it says: {said}" if said else "")
             ) from None
+
+
+class TokenProvider(HttpProvider[S]):
+    """One whose requests carry a token, which `_prepare` gets; an expired one is replaced, once."""
+
+    def __init__(self, http: Http, source: S, key: SecretStr | None = None) -> None:
+        super().__init__(http, source, key)
+        self._token: SecretStr | None = None
+
+    async def _send(self, request: Request, parse: Callable[[bytes], Reading]) -> None:
+        try:
+            await super()._send(request, parse)
+        except SourceFailed as error:
+            if error.status != httpx.codes.UNAUTHORIZED or self._token is None:
+                raise
+        else:
+            return
+        self._token = None
+        await self._prepare()
+        await super()._send(request, parse)
+
+    def _headers(self) -> Mapping[str, str]:
+        if self._token is None:
+            return {}
+        return {"authorization": f"Bearer {self._token.get_secret_value()}"}
 
 
 class Schedule:

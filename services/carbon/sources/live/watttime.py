@@ -5,7 +5,6 @@ next days are the "forecast". The AOER is historical in most regions. Free accou
 percentile (signal index) everywhere, and emissions in one region.
 """
 
-from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -17,10 +16,10 @@ from services.carbon.core.sources.feed import Reading, SourceFailed
 from services.carbon.sources.live.http import Http, sendable
 from services.carbon.sources.live.provider import (
     PAST,
-    HttpProvider,
     Instant,
     Request,
     Rows,
+    TokenProvider,
     first_needed,
     outlook_of,
     step_of,
@@ -57,7 +56,7 @@ class _Points(BaseModel):
     meta: _Meta | None = None
 
 
-class WattTime(HttpProvider[WattTimeSource]):
+class WattTime(TokenProvider[WattTimeSource]):
     """One region; the key is the account's password."""
 
     past_every = timedelta()
@@ -66,7 +65,6 @@ class WattTime(HttpProvider[WattTimeSource]):
         super().__init__(http, source, key)
         self._login = httpx.BasicAuth(source.username, self._key.get_secret_value())
         self._signal = source.signal_type
-        self._token: SecretStr | None = None
 
     def _requests(self, now: datetime, known_until: datetime | None) -> tuple[Request, ...]:
         signal = "co2_moer" if self._signal == "signal_index" else self._signal
@@ -128,20 +126,3 @@ class WattTime(HttpProvider[WattTimeSource]):
                 f"{self._url}/login", lambda body: self._parsed(_Login, body), auth=self._login
             )
             self._token = found.token if found else None
-
-    async def _send(self, request: Request, parse: Callable[[bytes], Reading]) -> None:
-        """Send a request; after an expired login, log in again, once."""
-        try:
-            await super()._send(request, parse)
-        except SourceFailed as error:
-            if error.status != httpx.codes.UNAUTHORIZED:
-                raise
-        else:
-            return
-        self._token = None
-        await self._prepare()
-        await super()._send(request, parse)
-
-    def _headers(self) -> Mapping[str, str]:
-        token = self._token.get_secret_value() if self._token else ""
-        return {"authorization": f"Bearer {token}"}
